@@ -102,10 +102,9 @@ def traits(product: Product) -> tuple[int, int]:
 
 def points(record: dict[str, Any], dtype: str) -> list[Point]:
     """Return what a record has for a dtype, of ways that the planner still knows."""
-    named = {f"{x.name} {x.layout}": x for shapes in SUITES.values() for x in shapes}
     found = []
     for suite, name, vendor, best, before, ways in record[dtype]["rows"]:
-        product = kernel.swapped(product_of(named.get(name) or _random(name), dtype))
+        product = kernel.swapped(product_of(shape_of(name), dtype))
         places = _places(dtype, *traits(product))
         rows, columns, measured = [], [], []
         for way in ways.split("; "):
@@ -121,8 +120,15 @@ def points(record: dict[str, Any], dtype: str) -> list[Point]:
     return found
 
 
-def _random(name: str) -> Shape:
-    """Return a product that is no suite's, by its name: ``776x2029x2127 NT``."""
+@cache
+def _named() -> dict[str, Shape]:
+    return {f"{x.name} {x.layout}": x for shapes in SUITES.values() for x in shapes}
+
+
+def shape_of(name: str) -> Shape:
+    """Return a product by its name, of a suite or as ``776x2029x2127 NT``."""
+    if name in _named():
+        return _named()[name]
     size, layout = name.split()
     m, n, k = map(int, size.split("x"))
     return Shape(m, n, k, *(COLUMNS if letter == "T" else ROWS for letter in layout))

@@ -191,11 +191,14 @@ def test_more_operands_than_kernels_take() -> None:
         tw.matmul(A, B, epilogue=function, **dict.fromkeys(names, BIAS))
 
 
-def test_it_is_explained() -> None:
+def test_it_is_explained(device: Device) -> None:
     given = {"epilogue": lambda acc, bias: tw.gelu(acc + bias), "bias": BIAS}
     for place in PLACES:
         said = str(tw.explain(A, B, device=place, **given))
-        assert re.search(r"epilogue +gelu\(acc \+ bias\)", said), said
+        if device.name == "gpu" and place != "emulator":  # arrays on the host
+            assert "by the host, of the sums in float32: gelu(acc + bias)" in " ".join(said.split())
+        else:
+            assert re.search(r"epilogue +gelu\(acc \+ bias\)", said), said
     assert tw.explain(A, B, **given).to_dict()["epilogue"] == "gelu(acc + bias)"
     assert "epilogue" not in tw.explain(A, B).to_dict()
 
@@ -271,7 +274,7 @@ def test_on_a_gpu(device: Device, torch: Any) -> None:
                 size = limit * (1 + sums.abs())
                 assert ((y.double() - wanted).abs() <= size).all()
                 assert ((before.double() - sums).abs() <= size).all()
-            out = residual.to(dtype).contiguous()
+            out = residual.to(dtype).clone(memory_format=torch.contiguous_format)
             tw.matmul(a, b, out=out, epilogue=lambda acc, x: acc + x, x=out)
             wanted = a.double() @ b.double() + residual.to(dtype).double()
             assert ((out.double() - wanted).abs() <= limit * (1 + wanted.abs())).all()

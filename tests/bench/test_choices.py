@@ -46,3 +46,22 @@ def test_ways_of_one_family(names: dict[str, Any]) -> None:
             assert every[0].rank <= way.rank
     with pytest.raises(ValueError, match="the hopper family has no way to compute"):
         names["ways_of"](shapes[0], "float32", H200, random.Random(1), "hopper")
+
+
+def test_ways_are_timed_again() -> None:
+    """By benchmarks/measure_simt.py, which finds the ways of the record among the planner's."""
+    pytest.importorskip("torch", reason="the script needs PyTorch")
+    names = script("measure_simt.py")
+    record = json.loads(names["RECORD"].read_text(encoding="utf-8"))
+    for dtype in ("float32", "float64"):
+        for row in record[dtype]["rows"][::20]:
+            product = names["product_of"](names["shape_of"](row[1]), dtype)
+            ways = names["ways_of"](row, record[dtype]["tiles"], names["all_in_one"](product, H200))
+            asked = [way.rpartition(" ")[0] for way in row[5].split("; ")]
+            assert ways
+            assert set(ways) <= set(asked)
+            times = {words: float(3 + i) for i, words in enumerate(ways)}
+            measured = {"torch": 7.0, "ways": [{"us": time} for time in times.values()]}
+            again = names["again"](row, ways, measured)
+            assert again[:5] == [*row[:2], 7.0, 3.0, 3.0]
+            assert again[5] == "; ".join(f"{words} {time:.5g}" for words, time in times.items())

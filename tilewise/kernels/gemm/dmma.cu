@@ -23,30 +23,52 @@ constexpr int ROWS = SWAPPED ? WARP_M : 16, COLUMNS = SWAPPED ? 16 : WARP_N;
 constexpr int PITCH = COLUMNS + (SECOND_K_MAJOR && !SWAPPED ? 8 : 2);  // stores of pairs use all banks
 static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 
-// The epilogue of the accumulators at ``sums``, which are rows from ``top`` and columns from
-// ``left`` of D. A lane stores WIDTH elements at once.
+// Stores the accumulators at ``sums``, which are rows from ``top`` and columns from ``left`` of D:
+// alpha A B, to a D with contiguous rows. A lane stores WIDTH elements at once.
 template <int WIDTH>
-__device__ inline void store_lines(const double* sums, const DoubleProduct& p,
-                                   const Matrix<const double>& c, const Matrix<double>& d,
-                                   unsigned batch, unsigned top, unsigned left, const Fused& fused) {
-    #pragma unroll 4
-    for (int i = 0; i < ROWS * COLUMNS; i += 32 * WIDTH) {
-        const unsigned at = i + threadIdx.x % 32 * WIDTH, row = at / COLUMNS, column = at % COLUMNS;
+__device__ inline void store_lines(const double* sums, const DoubleProduct& p, const Matrix<double>& d,
+                                   unsigned top, unsigned left) {
+    // A lane has ACROSS times WIDTH elements of every DOWNth row.
+    constexpr int SPAN = 32 * WIDTH, ACROSS = COLUMNS > SPAN ? COLUMNS / SPAN : 1;
+    constexpr int DOWN = COLUMNS > SPAN ? 1 : SPAN / COLUMNS;
+    static_assert(ROWS % DOWN == 0 && 8 % DOWN == 0 && (COLUMNS % SPAN == 0 || SPAN % COLUMNS == 0));
+    const unsigned lane = threadIdx.x % 32 * WIDTH, line = lane / COLUMNS, column = lane % COLUMNS;
+    const unsigned y = top + line * (SWAPPED || FIRST_K_MAJOR ? 1 : 2), x = left + column;
+    double* const to = d.pointer + y * d.row_stride + x;
+    const double* from = sums + line * PITCH + column;
+    #pragma unroll
+    for (int row = 0; row < ROWS; row += DOWN) {
         // The 16 rows lie in the order of the mma's two halves of 8.
-        const unsigned y = top + (SWAPPED ? row : line_of<FIRST_K_MAJOR>(row % 8, row / 8));
-        const unsigned x = left + column;
-        if (y >= p.m) continue;
-        Pair found;
-        if (WIDTH == 2) found = *(const Pair*)(sums + row * PITCH + column);
-        else found.x[0] = sums[row * PITCH + column];
+        const int under = SWAPPED ? row : line_of<FIRST_K_MAJOR>(row % 8, row / 8);
+        if (y + under >= p.m) continue;
         #pragma unroll
-        for (int v = 0; v < WIDTH; ++v) {
-            found.x[v] = epilogue(found.x[v], p.alpha, p.beta, [&] { return *c.at(y, x + v); },
-                                  [&] { return x + v < p.n; });
-            if (FUSES && x + v < p.n) found.x[v] = fused(found.x[v], batch, y, x + v);
+        for (int i = 0; i < ACROSS; ++i) {
+            double* const at = to + under * d.row_stride + i * SPAN;
+            const double* of = from + row * PITCH + i * SPAN;
+            if (WIDTH == 2 && x + i * SPAN + 2 <= p.columns) {
+                const Pair found = *(const Pair*)of;
+                *(Pair*)at = {scaled(found.x[0], p.alpha), scaled(found.x[1], p.alpha)};
+            } else if (x + i * SPAN < p.columns) {
+                *at = scaled(*of, p.alpha);
+            }
         }
-        if (WIDTH == 2 && x + 2 <= p.columns) *(Pair*)d.at(y, x) = found;
-        else if (x < p.columns) *d.at(y, x) = found.x[0];
+    }
+}
+
+// The epilogue for any strides of D, with C and with the caller's function.
+__device__ inline void store_any(const double* sums, const DoubleProduct& p, const Matrix<const double>& c,
+                                 const Matrix<double>& d, unsigned batch, unsigned top, unsigned left,
+                                 const Fused& fused) {
+    #pragma unroll 4
+    for (int at = threadIdx.x % 32; at < ROWS * COLUMNS; at += 32) {
+        const unsigned row = at / COLUMNS, x = left + at % COLUMNS;
+        const unsigned y = top + (SWAPPED ? row : line_of<FIRST_K_MAJOR>(row % 8, row / 8));
+        if (y >= p.m || x >= p.columns) continue;
+        // Partial sums have more columns than C, and no C is added to them.
+        double found = epilogue(sums[row * PITCH + at % COLUMNS], p.alpha, p.beta,
+                                [&] { return *c.at(y, x); }, [&] { return x < p.n; });
+        if (FUSES && x < p.n) found = fused(found, batch, y, x);
+        *d.at(y, x) = found;
     }
 }
 
@@ -55,7 +77,8 @@ __device__ inline void store(const Sums& sum, char* shared, const DoubleProduct&
     const Matrix<const double> c = p.c[at.batch];
     Matrix<double> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
-    const bool by_pairs = d.column_stride == 1 && d.row_stride % 2 == 0 && (size_t)d.pointer % 16 == 0;
+    const bool is_plain = !FUSES && p.beta == 0 && d.column_stride == 1;
+    const bool by_pairs = d.row_stride % 2 == 0 && (size_t)d.pointer % 16 == 0;
     const unsigned g = threadIdx.x % 32 / 4, t = threadIdx.x % 4, warp = threadIdx.x / 32;
     const unsigned top = at.top + warp % WARPS_M * WARP_M, left = at.left + warp / WARPS_M * WARP_N;
     double* sums = (double*)shared + warp * ROWS * PITCH;
@@ -81,8 +104,9 @@ __device__ inline void store(const Sums& sum, char* shared, const DoubleProduct&
             }
         __syncwarp();
         const unsigned y = top + (SWAPPED ? 0 : 16 * i), x = left + (SWAPPED ? 16 * i : 0);
-        if (by_pairs) store_lines<2>(sums, p, c, d, at.batch, y, x, fused);
-        else store_lines<1>(sums, p, c, d, at.batch, y, x, fused);
+        if (!is_plain) store_any(sums, p, c, d, at.batch, y, x, fused);
+        else if (by_pairs) store_lines<2>(sums, p, d, y, x);
+        else store_lines<1>(sums, p, d, y, x);
         __syncwarp();
     }
 }

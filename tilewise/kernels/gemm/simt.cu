@@ -22,10 +22,9 @@ typedef CopiedTile<BLOCK_N, B_K_MAJOR, B_WIDTH, LANES_N> TileB;
 constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 #endif
 
-// Whether D's unaligned rows are stored by neighbouring lanes, by way of shared memory: of small tiles,
-// whose stores are much of their time. Of larger ones the k-steps take longer on an H200 where the
-// kernel has this code, and slices would wait for one barrier more.
-constexpr bool BY_ELEMENTS = SLICES == 1 && THREAD_N == PIECE;
+// Whether D's unaligned rows are stored by neighbouring lanes, by way of shared memory. With slices the
+// barrier takes longer than that saves; and a warp's lines have to be whole or halved by its lanes.
+constexpr bool STAGES_ROWS = SLICES == 1 && THREAD_N * sizeof(real) <= 32 && (WARP_N % 32 == 0 || 32 % WARP_N == 0);
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
 gemm_simt(const __grid_constant__ Product<real, real, real> p
@@ -52,14 +51,17 @@ gemm_simt(const __grid_constant__ Product<real, real, real> p
     Matrix<real> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
     if (SLICES > 1 && threadIdx.x >= SLICE) return;
-    if constexpr (BY_ELEMENTS) {
-        if (!has_aligned_rows(d)) {
-            __syncthreads();  // all threads have read ``shared``
-            store_by_elements<TileA, SHARED>(sum, shared, p.alpha, p.beta, c, d, at.batch, at.top,
-                                             at.left, p.m, p.columns, FUSED);
-            return;
-        }
+    // Behind the barrier all threads that store have read ``shared``.
+    if (FUSES || p.beta != 0 || d.column_stride != 1) {
+        slice_barrier();
+        store_any<TileA, SHARED>(sum, shared, p.alpha, p.beta, c, d, at.batch, at.top, at.left, p.m,
+                                 p.columns, FUSED);
+    } else if (has_aligned_rows(d)) {
+        store_rows<TileA, TileB, true>(sum, p.alpha, d, at.top, at.left, p.m, p.columns);
+    } else if constexpr (STAGES_ROWS) {
+        slice_barrier();
+        store_unaligned_rows<TileA, SHARED>(sum, shared, p.alpha, d, at.top, at.left, p.m, p.columns);
+    } else {
+        store_rows<TileA, TileB, false>(sum, p.alpha, d, at.top, at.left, p.m, p.columns);
     }
-    store<TileA, TileB>(sum, p.alpha, p.beta, c, d, at.batch, at.top, at.left, p.m, p.columns,
-                        FUSED);
 }

@@ -168,64 +168,66 @@ template <int SIZE> __device__ inline void add_slices(real (&sum)[THREAD_M][THRE
         }
 }
 
-// Whether 16-byte stores to D's rows are aligned.
-__device__ inline bool has_aligned_rows(const Matrix<real>& d) {
-    return d.column_stride == 1 && d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
+// A barrier among the threads that store: all of the block, or its first slice.
+__device__ inline void slice_barrier() {
+    if (SLICES == 1) __syncthreads();
+    else asm volatile("barrier.sync 1, %0;" :: "n"(SLICE) : "memory");
 }
 
-// The epilogue of the block's tile at (top, left) of m x n elements. Stores 16 bytes at a time
-// where D's rows are contiguous and 16-byte aligned.
-template <typename TileA, typename TileB>
-__device__ inline void store(const real (&sum)[THREAD_M][THREAD_N], real alpha, real beta,
-                             const Matrix<const real>& c, const Matrix<real>& d, unsigned batch,
-                             unsigned top, unsigned left, unsigned m, unsigned n, const Fused& fused) {
+// Whether 16-byte stores to D's rows are aligned.
+__device__ inline bool has_aligned_rows(const Matrix<real>& d) {
+    return d.row_stride % PIECE == 0 && (size_t)d.pointer % 16 == 0;
+}
+
+// Stores the block's tile at (top, left) of m x n elements: alpha A B, to a D with contiguous rows.
+// PIECES: the rows are 16-byte aligned, and are stored 16 bytes at a time.
+//
+// What is the same for all elements of a row, or of a column, is computed once: of few k-steps the
+// epilogue is much of the time.
+template <typename TileA, typename TileB, bool PIECES>
+__device__ inline void store_rows(const real (&sum)[THREAD_M][THREAD_N], real alpha, const Matrix<real>& d,
+                                  unsigned top, unsigned left, unsigned m, unsigned n) {
     static_assert(TileB::NEIGHBOURS == PIECE);
-    const bool by_pieces = has_aligned_rows(d);
+    const unsigned first = top + row_in_block<TileA>(), column = left + column_in_block<TileB>();
+    real* row = d.pointer + first * d.row_stride + column;
     #pragma unroll
     for (int u = 0; u < THREAD_M; ++u) {
-        const unsigned row = top + row_in_block<TileA>() + line_of<TileA::NEIGHBOURS, LANES_M>(0, u);
-        if (row >= m) continue;
+        const int line = line_of<TileA::NEIGHBOURS, LANES_M>(0, u);
+        if (u > 0) row += (line - line_of<TileA::NEIGHBOURS, LANES_M>(0, u - 1)) * d.row_stride;
+        if (first + line >= m) continue;
         #pragma unroll
         for (int v = 0; v < THREAD_N; v += PIECE) {
-            const unsigned column = left + column_in_block<TileB>() + line_of<PIECE, LANES_N>(0, v);
+            const int offset = line_of<PIECE, LANES_N>(0, v);
             Piece found;
             #pragma unroll
-            for (int i = 0; i < PIECE; ++i) {
-                found.x[i] = epilogue(sum[u][v + i], alpha, beta,
-                                      [&] { return *c.at(row, column + i); },
-                                      [&] { return column + i < n; });
-                if (FUSES && column + i < n) found.x[i] = fused(found.x[i], batch, row, column + i);
-            }
-            if (by_pieces && column + PIECE <= n) *(Piece*)d.at(row, column) = found;
+            for (int i = 0; i < PIECE; ++i) found.x[i] = scaled(sum[u][v + i], alpha);
+            if (PIECES && column + offset + PIECE <= n) *(Piece*)(row + offset) = found;
             else
                 #pragma unroll
                 for (int i = 0; i < PIECE; ++i)
-                    if (column + i < n) *d.at(row, column + i) = found.x[i];
+                    if (column + offset + i < n) row[offset + i] = found.x[i];
         }
     }
 }
 
-// The rows of a thread that the epilogue below takes at a time: as many as ``size`` elements hold.
+// The rows of a thread that the epilogues below take at a time: as many as ``size`` elements hold.
 constexpr int rows_at_once(int size) {
     int rows = THREAD_M;
     while (rows > 1 && (THREAD_M % rows || SLICE * THREAD_N * rows > size)) --rows;
     return rows;
 }
 
-// The epilogue where D's rows are not 16-byte aligned: some rows of each thread at a time go through
-// ``shared`` (SIZE elements, which no thread reads any more), so that neighbouring lanes store
-// neighbouring elements.
-template <typename TileA, int SIZE>
-__device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], real* shared,
-                                         real alpha, real beta, const Matrix<const real>& c,
-                                         const Matrix<real>& d, unsigned batch, unsigned top,
-                                         unsigned left, unsigned m, unsigned n, const Fused& fused) {
-    constexpr int ROWS = rows_at_once(SIZE), ROW = 32 * THREAD_N;  // of a warp: one row of each lane
-    static_assert(SLICES == 1 && SLICE * THREAD_N <= SIZE);
-    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    real* rows = shared + warp * ROWS * ROW;
-    top += warp % WARPS_M * WARP_M;
-    left += warp / WARPS_M * WARP_N;
+// An epilogue by way of shared memory, so that neighbouring lanes store neighbouring elements of D.
+// Some rows of each thread at a time go through ``shared``: SIZE elements, which no thread reads any
+// more. A warp's elements of one such row of each thread are LANES_M lines of WARP_N.
+// ``store_lines(staged, first)`` stores those of its lanes' ROWS rows from ``first`` on.
+constexpr int ROW = 32 * THREAD_N;  // elements of a warp: one row of each lane
+template <int ROWS, int SIZE, typename StoreLines>
+__device__ inline void store_staged(const real (&sum)[THREAD_M][THREAD_N], real* shared, real alpha,
+                                    const StoreLines& store_lines) {
+    static_assert(SLICE * THREAD_N <= SIZE);
+    real* rows = shared + threadIdx.x / 32 * ROWS * ROW;
+    real* own = rows + lane_down() * WARP_N + line_of<PIECE, LANES_N>(lane_across(), 0);
     #pragma unroll
     for (int first = 0; first < THREAD_M; first += ROWS) {
         #pragma unroll
@@ -235,20 +237,63 @@ __device__ inline void store_by_elements(const real (&sum)[THREAD_M][THREAD_N], 
                 Piece found;
                 #pragma unroll
                 for (int i = 0; i < PIECE; ++i) found.x[i] = scaled(sum[first + u][v + i], alpha);
-                const int column = line_of<PIECE, LANES_N>(lane_across(), v);
-                *(Piece*)(rows + u * ROW + lane_down() * WARP_N + column) = found;
+                *(Piece*)(own + u * ROW + line_of<PIECE, LANES_N>(0, v)) = found;
             }
         __syncwarp();
-        #pragma unroll 8
-        for (int i = 0; i < ROWS * THREAD_N; ++i) {
-            const unsigned at = i % THREAD_N * 32 + lane, column = left + at % WARP_N;
-            const unsigned u = first + i / THREAD_N;
-            const unsigned row = top + line_of<TileA::NEIGHBOURS, LANES_M>(at / WARP_N, u);
+        store_lines(rows, first);
+        __syncwarp();
+    }
+}
+
+// The same as ``store_rows``, by way of shared memory.
+template <typename TileA, int SIZE>
+__device__ inline void store_unaligned_rows(const real (&sum)[THREAD_M][THREAD_N], real* shared,
+                                            real alpha, const Matrix<real>& d, unsigned top,
+                                            unsigned left, unsigned m, unsigned n) {
+    // A lane has ACROSS columns of every DOWNth line.
+    constexpr int ACROSS = WARP_N > 32 ? WARP_N / 32 : 1, DOWN = WARP_N > 32 ? 1 : 32 / WARP_N;
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32, line = lane / WARP_N;
+    const unsigned first = top + warp % WARPS_M * WARP_M + line * TileA::NEIGHBOURS;
+    const unsigned column = left + warp / WARPS_M * WARP_N + lane % WARP_N;
+    real* const to = d.pointer + first * d.row_stride + column;
+    constexpr int ROWS = rows_at_once(SIZE);
+    store_staged<ROWS, SIZE>(sum, shared, alpha, [&](const real* staged, int u) {
+        #pragma unroll 1
+        for (int r = 0; r < ROWS; ++r) {
+            const int under = line_of<TileA::NEIGHBOURS, LANES_M>(0, u + r);
+            real* row = to + under * d.row_stride;
+            #pragma unroll
+            for (int i = 0; i < LANES_M / DOWN; ++i) {
+                if (first + under + i * DOWN * TileA::NEIGHBOURS < m)
+                    #pragma unroll
+                    for (int j = 0; j < ACROSS; ++j)
+                        if (column + 32 * j < n)
+                            row[32 * j] = staged[r * ROW + (i * ACROSS + j) * 32 + lane];
+                row += DOWN * TileA::NEIGHBOURS * d.row_stride;
+            }
+        }
+    });
+}
+
+// The epilogue for any strides of D, with C and with the caller's function, by way of shared memory.
+template <typename TileA, int SIZE>
+__device__ inline void store_any(const real (&sum)[THREAD_M][THREAD_N], real* shared, real alpha,
+                                 real beta, const Matrix<const real>& c, const Matrix<real>& d,
+                                 unsigned batch, unsigned top, unsigned left, unsigned m, unsigned n,
+                                 const Fused& fused) {
+    const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    top += warp % WARPS_M * WARP_M;
+    left += warp / WARPS_M * WARP_N;
+    constexpr int ROWS = rows_at_once(SIZE);
+    store_staged<ROWS, SIZE>(sum, shared, alpha, [&](const real* staged, int first) {
+        #pragma unroll 4
+        for (int i = lane; i < ROWS * ROW; i += 32) {
+            const unsigned column = left + i % WARP_N, u = first + i / ROW;
+            const unsigned row = top + line_of<TileA::NEIGHBOURS, LANES_M>(i % ROW / WARP_N, u);
             if (row >= m || column >= n) continue;
-            real found = rows[i / THREAD_N * ROW + at];
+            real found = staged[i];
             if (beta != 0) found = plus_c(found, beta, *c.at(row, column));
             *d.at(row, column) = fused(found, batch, row, column);
         }
-        __syncwarp();
-    }
+    });
 }

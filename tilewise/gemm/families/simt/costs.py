@@ -21,9 +21,9 @@ class Costs:
         The k-steps that a block takes beyond those of its k.
     memory : float
         The share of the GPU's memory rate at which A and B are read and D is written.
-    store, store_unaligned : float
-        How many times longer a block's stores of D take than at that rate, and where D's rows are
-        not 16-byte aligned.
+    store, store_unaligned, store_staged : float
+        How many times longer a block's stores of D take than at that rate; where D's rows are not
+        16-byte aligned; and where those go through shared memory.
     store_hidden : float
         The share of the stores' time that remains while another block computes.
     power : float
@@ -47,6 +47,7 @@ class Costs:
     memory: float
     store: float
     store_unaligned: float
+    store_staged: float
     store_hidden: float
     power: float
     sector_bulk_k: float
@@ -65,7 +66,8 @@ COSTS = {
         extra_steps=0.234,
         memory=1.13,
         store=2.25,
-        store_unaligned=4.39,
+        store_unaligned=5.61,
+        store_staged=2.91,
         store_hidden=0.227,
         power=0.191,
         sector_bulk_k=15.3e-12,
@@ -83,6 +85,7 @@ COSTS = {
         memory=1.18,
         store=1.18,
         store_unaligned=1.89,
+        store_staged=1.89,
         store_hidden=0.371,
         power=0.3,
         sector_bulk_k=1.65e-12,

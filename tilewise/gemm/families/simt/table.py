@@ -102,7 +102,9 @@ class Table:
         # stores hide behind nothing. Undivided, they may be unaligned; sums of parts are not.
         stores = (self._block_m * self._block_n)[:, np.newaxis] * self._item
         stores = stores * chip.multiprocessors / (costs.memory * chip.memory)
-        undivided = np.where(PARTS == 1, costs.store_unaligned, costs.store)
+        stages_rows = np.array([[way.tiles.stages_rows(dtype)] for way in ways])
+        unaligned = np.where(stages_rows, costs.store_staged, costs.store_unaligned)
+        undivided = np.where(PARTS == 1, unaligned, costs.store)
         self._around = {}
         for is_unaligned, each in ((False, costs.store), (True, undivided)):
             store = stores * each

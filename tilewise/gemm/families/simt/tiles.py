@@ -87,6 +87,12 @@ class Tiles(Blocks):
         name += " bulk" * self.bulk
         return f"{name} in {self.slices} slices" if self.slices > 1 else name
 
+    def stages_rows(self, dtype: str) -> bool:
+        """Return whether unaligned rows of D are stored by way of shared memory (simt.cu)."""
+        line = 32 // self.lanes_m * self.thread_n  # of a warp's tile
+        is_short = self.thread_n * ITEM_SIZES[dtype] <= 32
+        return self.slices == 1 and is_short and (line % 32 == 0 or 32 % line == 0)
+
     @property
     def threads(self) -> int:
         """The threads of a block."""
@@ -193,6 +199,10 @@ class TensorTiles(Blocks):
     def threads(self) -> int:
         """The threads of a block."""
         return 32 * self.warps_m * self.warps_n
+
+    def stages_rows(self, dtype: str) -> bool:
+        """Return whether unaligned rows of D are stored by way of shared memory: never."""
+        return False
 
     @property
     def macros(self) -> dict[str, int]:
