@@ -198,7 +198,7 @@ def test_an_error_leaves_nothing_behind(gpu: Gpu, held: Counter[str]) -> None:
     assert min(held[name] for name in HELD) > 0
     tilewise.free_staging()
     assert_nothing(held)
-    threads = threading.active_count()
+    threads = copying_threads()
     calls = count()
 
     def fail(*args: Any) -> Any:
@@ -213,8 +213,14 @@ def test_an_error_leaves_nothing_behind(gpu: Gpu, held: Counter[str]) -> None:
     assert held["cuMemHostRegister"] == held["cuMemAlloc"] == 0
     tilewise.free_staging()
     assert_nothing(held)
-    assert threading.active_count() == threads
+    assert copying_threads() == threads
     assert_right(tilewise.matmul(a, a.copy()), a, a, "float32")
+
+
+def copying_threads() -> list[str]:
+    """Return the names of the threads that copy; others may compile what the next call asks for."""
+    names = (thread.name for thread in threading.enumerate())
+    return [name for name in names if name in ("tilewise copies", "tilewise stores")]
 
 
 def again_and_again(a: Array, b: Array, out: Array) -> None:
@@ -228,7 +234,7 @@ def test_ctrl_c_leaves_nothing_behind(gpu: Gpu, held: Counter[str]) -> None:
     tilewise.matmul(a, b, max_gpu_memory="100MB")
     assert min(held[name] for name in HELD) > 0
     tilewise.free_staging()
-    threads = threading.active_count()
+    threads = copying_threads()
     out = np.zeros_like(a)
     timer = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
     began = time.monotonic()
@@ -239,7 +245,7 @@ def test_ctrl_c_leaves_nothing_behind(gpu: Gpu, held: Counter[str]) -> None:
     timer.join()
     tilewise.free_staging()
     assert_nothing(held)
-    assert threading.active_count() == threads
+    assert copying_threads() == threads
     small = a[:300]
     assert_right(tilewise.matmul(small, b), small, b, "float32")
 
