@@ -118,6 +118,8 @@ class Explanation(Shown):
         rows = [("on", self.place), ("by", self.chosen), ("why", self.why)]
         if self.product.epilogue is not None:
             rows.append(("epilogue", str(self.product.epilogue.function)))
+        if self.product.pairing is not None:
+            rows.append(("pairs", _pairs(self.product)))
         if self.product.parts:
             parts = "undivided" if self.product.parts == 1 else f"in {self.product.parts} parts"
             rows.append(("invariant", f"k is {parts}, whatever m is: a row has the same bits"))
@@ -169,7 +171,7 @@ class Explanation(Shown):
 @front_door
 def explain(
     a: Array,
-    b: Array,
+    b: Array | tuple[Array, Array],
     c: Array | None = None,
     *,
     alpha: float = 1,
@@ -182,6 +184,7 @@ def explain(
     max_gpu_memory: int | str | None = None,
     gpu: str | None = None,
     epilogue: Callable[..., Any] | None = None,
+    pairs: str | None = None,
     invariant: bool | None = None,
     **operands: Any,
 ) -> Explanation:
@@ -192,7 +195,7 @@ def explain(
     Parameters
     ----------
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
-    epilogue, invariant, operands
+    epilogue, pairs, invariant, operands
         As :func:`tilewise.matmul` has them.
     gpu : str, optional
         A GPU that the product is for, whether it is here or not: as ``"rtx4090"``. ``device`` is
@@ -223,7 +226,7 @@ def explain(
     workspace     none
     copied first  a and b to the emulator, and the result back
     """
-    function = fusion.asked(epilogue, operands)
+    function = fusion.asked(epilogue, operands, b, pairs)
     call = check(
         a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, function,
         is_invariant(invariant),
@@ -249,7 +252,8 @@ def explain(
     if call.fusion is not None and isinstance(place, Gpu):
         sums = ACCUMULATORS[call.dtype]
         after = f"; then the epilogue by the host, of the sums in {sums}: {call.fusion.function}"
-        call = call._replace(out=None, out_dtype=sums, fusion=None)
+        call, *others = own_product.unpaired(call._replace(out=None, out_dtype=sums, fusion=None))
+        after = f"; the same for b[1]{after}" if others else after
     product, copies = on_arrival(call)
     there = device_name(place.name, place.arch)
     given = "a, b and c" if call.c is not None else "a and b"
@@ -331,8 +335,8 @@ def asked(call: Call) -> tuple[Product, list[str]]:
     copies : list of str
         A line each.
     """
-    a, b, c = inputs(call)
-    copies = _copies(a, b, c)
+    a, b, c, up = inputs(call)
+    copies = _copies(a, b, c, up)
     d = None if call.out is None else result_operand(call, call.library.view(call.out))
     if d is None:
         d = result_operand(call, new(call.shape))
@@ -340,7 +344,8 @@ def asked(call: Call) -> tuple[Product, list[str]]:
             copies.append("the result, from a new array into out: its strides can't be described")
     assert d is not None
     of_c = None if c is None else c.operand
-    return call.product(a.operand, b.operand, of_c, d, _epilogue(call)), copies
+    of_up = None if up is None else up.operand
+    return call.product(a.operand, b.operand, of_c, d, _epilogue(call), of_up), copies
 
 
 def _epilogue(call: Call) -> Epilogue | None:
@@ -358,6 +363,8 @@ def title(product: Product) -> str:
     """The formula, the sizes, the dtypes and the layout."""
     x = product
     formula = "A·B" if x.alpha == 1 else f"{x.alpha:g}·A·B"
+    if x.pairing is not None:
+        formula = f"f({formula}, {formula.replace('B', 'U')})"
     if x.beta != 0:
         formula += " + C" if x.beta == 1 else f" + {x.beta:g}·C"
     words = [f"D = {formula}"] + [f"{name} = {getattr(x, name):,}" for name in "mnk"]
@@ -373,6 +380,18 @@ def title(product: Product) -> str:
     return ", ".join(words)
 
 
+def _pairs(product: Product) -> str:
+    """What gate and up are, and how their matrices lie."""
+    assert product.pairing is not None
+    whole = product.pairing.whole
+    how = "two arrays"
+    if whole is not None:
+        how = (
+            "the halves of one array" if whole == product.b else "the columns of one array in turn"
+        )
+    return f"gate is an element of A·B and up of A·U; B and U are {how}"
+
+
 def as_json(offer: Offer) -> dict[str, Any]:
     """Its family, choices and seconds, and its text for people."""
     return {
@@ -385,19 +404,20 @@ def as_json(offer: Offer) -> dict[str, Any]:
 
 def on_arrival(call: Call) -> tuple[Product, list[str]]:
     """What a call on the host asks of a device: all arrays are new there."""
-    a, b, c = inputs(call)
-    operands = [None if x is None else x.operand._replace(offset=0) for x in (a, b, c)]
-    of_a, of_b, of_c = operands
+    a, b, c, up = inputs(call)
+    operands = [None if x is None else x.operand._replace(offset=0) for x in (a, b, c, up)]
+    of_a, of_b, of_c, of_up = operands
     assert of_a is not None
     assert of_b is not None
     of_d = Operand(max(call.n, 1), 1, call.m * call.n)
-    return call.product(of_a, of_b, of_c, of_d, _epilogue(call)), _copies(a, b, c)
+    product = call.product(of_a, of_b, of_c, of_d, _epilogue(call), of_up)
+    return product, _copies(a, b, c, up)
 
 
 def _copies(*seen: Seen | None) -> list[str]:
     return [
         f"{name}, as its strides can't be described, or it is sparse"
-        for name, x in zip("abc", seen, strict=True)
+        for name, x in zip(("a", "b", "c", "b[1]"), seen, strict=True)
         if x is not None and x.copy is not None
     ]
 
@@ -437,7 +457,8 @@ def _launch(step: Step) -> str:
 def _rate(x: Explanation) -> str:
     if not x.seconds:
         return ""
-    flops = 2.0 * x.product.batch * x.product.m * x.product.n * x.product.k
+    columns = x.product.n * (1 if x.product.pairing is None else 2)
+    flops = 2.0 * x.product.batch * x.product.m * columns * x.product.k
     return f", {flops / x.seconds * 1e-12:,.1f} TFLOP/s, by the model"
 
 

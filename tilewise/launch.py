@@ -250,11 +250,11 @@ class Launch(Shown):
 
         return replace(self, args=tuple(map(known, self.args)))
 
-    def moved(self, by: Mapping[int, int]) -> Launch:
+    def moved(self, to: Mapping[int, Place]) -> Launch:
         """As :meth:`Place.moved`."""
         given = (Place, Packed, TensorMap)
         return replace(
-            self, args=tuple(x.moved(by) if isinstance(x, given) else x for x in self.args)
+            self, args=tuple(x.moved(to) if isinstance(x, given) else x for x in self.args)
         )
 
 

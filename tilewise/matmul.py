@@ -41,7 +41,7 @@ from tilewise.tracebacks import hide_frames
 
 def matmul(
     a: Array,
-    b: Array,
+    b: Array | tuple[Array, Array],
     c: Array | None = None,
     *,
     alpha: float = 1,
@@ -53,6 +53,7 @@ def matmul(
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
     epilogue: Callable[..., Any] | None = None,
+    pairs: str | None = None,
     invariant: bool | None = None,
     **operands: Any,
 ) -> Any:
@@ -65,7 +66,8 @@ def matmul(
         float32 or float64, both the same; 16-bit products are summed in float32. Leading
         dimensions broadcast, and one-dimensional arrays are taken, as in :func:`numpy.matmul`.
         Any view with strides of whole elements is read where it lies; one that runs backwards,
-        or whose batch no single stride describes, is copied first.
+        or whose batch no single stride describes, is copied first. Of pairs, b may be a tuple of
+        two such matrices.
     c : array, optional
         Of the result's shape and dtype; needed unless ``beta`` is 0, and then never read.
     alpha, beta : float
@@ -91,6 +93,11 @@ def matmul(
         A function of the product's elements before they are rounded and stored, and of operands,
         as ``lambda acc, bias: tilewise.gelu(acc + bias)``. Each call calls it once, with symbols,
         and it becomes part of the kernel. It may return a tuple: several results of one product.
+        Of pairs its first two parameters are elements of two products, as
+        ``lambda gate, up: tilewise.silu(gate) * up``: of A and the two matrices that b is.
+    pairs : str, optional
+        Says that one b is both matrices, (..., k, 2 n), and how their columns lie: ``"halves"``,
+        first all of gate's and then up's; or ``"interleaved"``, in turn. There is no C then.
     invariant : bool, optional
         Whether a row of the result depends, to the bit, on its row of A, on B and on nothing else:
         not on m, on its place, on strides or alignment. By default what
@@ -145,9 +152,10 @@ def matmul(
             return recorded(
                 a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
                 out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
-                epilogue=epilogue, invariant=invariant, **operands,
+                epilogue=epilogue, pairs=pairs, invariant=invariant, **operands,
             )  # fmt: skip
-        asked = fusion.asked(epilogue, operands) if epilogue is not None or operands else None
+        is_more = epilogue is not None or operands or pairs is not None or type(b) is tuple
+        asked = fusion.asked(epilogue, operands, b, pairs) if is_more else None
         return _multiply(
             a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory,
             asked, invariant,
@@ -166,7 +174,7 @@ def _as_numpy_has_it(call: Call, result: Any) -> Any:
 
 def _multiply(
     a: Array,
-    b: Array,
+    b: Array | tuple[Array, Array],
     c: Array | None = None,
     alpha: float = 1,
     beta: float = 0,
@@ -233,9 +241,10 @@ def _readable(call: Call, seen: Seen) -> _Input:
     return _Input(x, seen.operand, call.library.address(x), None)
 
 
-def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None]:
-    a, b, c = inputs(call)
-    return _readable(call, a), _readable(call, b), None if c is None else _readable(call, c)
+def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None, _Input | None]:
+    a, b, c, up = inputs(call)
+    of_c, of_up = (None if x is None else _readable(call, x) for x in (c, up))
+    return _readable(call, a), _readable(call, b), of_c, of_up
 
 
 def _by_way_of(call: Call, gpu: Gpu, max_gpu_memory: int | None) -> Any:
@@ -245,7 +254,8 @@ def _by_way_of(call: Call, gpu: Gpu, max_gpu_memory: int | None) -> Any:
     sums = ACCUMULATORS[call.dtype]
     c = None if call.c is None else call.library.cast(call.c, sums)
     plain = call._replace(c=c, out=None, out_dtype=sums, fusion=None)
-    return own_product.finished(call, multiply(plain, gpu, max_gpu_memory))
+    found = [multiply(each, gpu, max_gpu_memory) for each in own_product.unpaired(plain)]
+    return own_product.finished(call, own_product.in_pairs(call, found))
 
 
 class _Results(NamedTuple):
@@ -287,7 +297,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     gpu.context.check_process()
     stream = library.stream(gpu.context.ordinal)
     # Copies are freed in the stream's order: not before the kernel has read them.
-    a, b, c = _inputs(call)
+    a, b, c, up = _inputs(call)
     given = [strided(call, x) for _, x in call.fusion.arrays] if call.fusion else []
     found = _results(call)
     result, target, view = found.results[0], found.stored[0], found.views[0]
@@ -295,7 +305,8 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     assert of_d is not None
     epilogue = epilogue_of(call, [how for _, how in given], found.views[1:])
     of_c = None if c is None else c.operand
-    product = call.product(a.operand, b.operand, of_c, of_d, epilogue)
+    of_up = None if up is None else up.operand
+    product = call.product(a.operand, b.operand, of_c, of_d, epilogue, of_up)
     if call.invariant:
         product = fixed(product, chip_of(gpu))
     plan = plan_product(product, gpu)
@@ -308,6 +319,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
         0 if workspace is None else library.address(workspace),
         *(library.address(x) for x, _ in given),
         *(each.pointer for each in found.views[1:]),
+        *(() if up is None else (up.address,)),
     )
     launches = beside.launches(product, plan, gpu)
     for launch in launches:
@@ -319,7 +331,8 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
         views = a.view, b.view, None if c is None else c.view, view
         arrays = [] if call.fusion is None else call.fusion.arrays
         were_copied = any(x is not own for (x, _), (_, own) in zip(given, arrays, strict=True))
-        if a.view and b.view and (c is None or c.view) and not were_copied:
+        are_seen = all(x is None or x.view for x in (a, b, c, up))
+        if are_seen and not were_copied:
             record = _record(call, gpu, launches, found.results, workspace, views)
             repeat.remember(key, record)
     return call.returned(found.results)
@@ -382,10 +395,11 @@ def _on(call: Call, device: Device) -> Any:
         there.append(device.array(elements))
         return there[-1].pointer
 
-    a, b, c = _inputs(call)
+    a, b, c, up = _inputs(call)
     of_a, a_at = placed(a)
     of_b, b_at = placed(b)
     of_c, c_at = (None, 0) if c is None else placed(c)
+    of_up, up_at = (None, 0) if up is None else placed(up)
     given, given_at = [], []
     for _, x in call.fusion.arrays if call.fusion else ():
         array, how = strided(call, library.contiguous(x, tuple(x.shape)))
@@ -401,11 +415,11 @@ def _on(call: Call, device: Device) -> Any:
     back = [device.empty((x.size,), x.dtype) for x in targets]
     of_d = Operand(max(call.n, 1), 1, call.m * call.n, offset(back[0].pointer))
     epilogue = epilogue_of(call, given, [new(call.shape)] * (len(results) - 1))
-    product = call.product(of_a, of_b, of_c, of_d, epilogue)
+    product = call.product(of_a, of_b, of_c, of_d, epilogue, of_up)
     plan = plan_product(fixed(product, None) if call.invariant else product, device)
     workspace = device.empty((plan.workspace,), np.uint8)
     addresses = a_at, b_at, c_at, back[0].pointer, workspace.pointer, *given_at
-    execute(plan, device, 0, (*addresses, *(x.pointer for x in back[1:])))
+    execute(plan, device, 0, (*addresses, *(x.pointer for x in back[1:]), up_at))
     for target, stored in zip(targets, back, strict=True):
         target[...] = stored.to_numpy().reshape(call.shape)
     return call.returned(results)

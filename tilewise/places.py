@@ -26,9 +26,10 @@ class Place(NamedTuple):
         """Return the address, where the arrays begin at ``addresses``."""
         return addresses[self.array] + self.offset
 
-    def moved(self, by: Mapping[int, int]) -> Place:
-        """Return the same place for arrays that begin further on: ``by`` has bytes by array."""
-        return Place(self.array, self.offset + by.get(self.array, 0))
+    def moved(self, to: Mapping[int, Place]) -> Place:
+        """Return the same place for arrays that begin elsewhere: ``to`` has places by array."""
+        found = to.get(self.array)
+        return self if found is None else Place(found.array, found.offset + self.offset)
 
 
 SWIZZLES = (32, 64, 128)  # bytes over which the pieces of a box may be swizzled
@@ -108,9 +109,9 @@ class TensorMap(NamedTuple):
         swizzle = f"{width}B" if width in SWIZZLES else "none"
         return cls(place, dtype, extents, strides, (*box, 1), promotion, swizzle)
 
-    def moved(self, by: Mapping[int, int]) -> TensorMap:
+    def moved(self, to: Mapping[int, Place]) -> TensorMap:
         """As :meth:`Place.moved`."""
-        return self._replace(place=self.place.moved(by))
+        return self._replace(place=self.place.moved(to))
 
 
 Encode = Callable[[TensorMap, int], bytes]
@@ -150,7 +151,7 @@ class Packed(NamedTuple):
                 data[offset : offset + len(encoded)] = encoded
         return bytes(data)
 
-    def moved(self, by: Mapping[int, int]) -> Packed:
+    def moved(self, to: Mapping[int, Place]) -> Packed:
         """As :meth:`Place.moved`."""
-        places = tuple((at, place.moved(by)) for at, place in self.places)
-        return Packed(self.data, places, tuple((at, x.moved(by)) for at, x in self.maps))
+        places = tuple((at, place.moved(to)) for at, place in self.places)
+        return Packed(self.data, places, tuple((at, x.moved(to)) for at, x in self.maps))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
+from fused_reference import Case, matrix, operand, run, strided
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import examples, held
@@ -19,12 +20,10 @@ from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.plan import offers
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
-from tilewise.gemm.steps import Plan, execute
-from tilewise.numbers import gamma, roundings
-from tilewise.precision import HALVES, dtype_of
+from tilewise.gemm.steps import Plan
+from tilewise.precision import HALVES
 
 A100 = Chip("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 1.8e12, 40 << 20)
-MARK = 7.0  # in the results, where nobody may write
 
 FUNCTIONS: list[tuple[Any, tuple[str, ...]]] = [
     (lambda acc, bias: tw.gelu(acc + bias), ("bias",)),
@@ -35,41 +34,6 @@ FUNCTIONS: list[tuple[Any, tuple[str, ...]]] = [
     (lambda acc: tw.tanh(acc * 0.1) * 10, ()),
 ]
 SIZES = st.sampled_from([1, 3, 8, 16, 17, 33, 64, 72, 130])
-
-
-class Case(NamedTuple):
-    """A product with an epilogue, and its arrays: of each its memory, and the view of it."""
-
-    product: Product
-    arrays: dict[str, tuple[Any, Any]]
-    operands: list[Any]
-
-
-def matrix(
-    draw: st.DrawFn, rng: np.random.Generator, dtype: str, batch: int, rows: int, columns: int
-) -> tuple[Any, Any]:
-    """Memory with a batch of matrices in it, by rows or by columns, with gaps between lines."""
-    by_columns, pad = draw(st.booleans()), draw(st.sampled_from([0, 0, 1, 8]))
-    lines, width = (columns, rows) if by_columns else (rows, columns)
-    flat = np.full(batch * lines * (width + pad) + 16, np.nan, dtype_of(dtype))
-    view = flat[: batch * lines * (width + pad)].reshape(batch, lines, width + pad)[..., :width]
-    view = view.swapaxes(1, 2) if by_columns else view
-    view[...] = rng.standard_normal(view.shape)
-    return flat, view
-
-
-def strided(x: Any, dtype: str) -> Strided:
-    """How a view of three dimensions broadcasts."""
-    step, row, column = (
-        0 if extent == 1 else stride // x.itemsize
-        for extent, stride in zip(x.shape, x.strides, strict=True)
-    )
-    return Strided(dtype, row, column, step)
-
-
-def operand(x: Any) -> Operand:
-    step, row, column = (stride // x.itemsize for stride in x.strides)
-    return Operand(row, column, step)
 
 
 @st.composite
@@ -112,42 +76,6 @@ def cases(draw: st.DrawFn, dtypes: Sequence[str], few_rows: bool) -> Case:
         of_d if beta else None, of_d, Epilogue(traced, tuple(inputs), tuple(results)),
     )  # fmt: skip
     return Case(asked, arrays, operands)
-
-
-def run(case: Case, plan: Plan, device: Device) -> None:
-    """Execute a plan, and check every result and what lies around it."""
-    asked, epilogue = case.product, case.product.epilogue
-    assert epilogue is not None
-    old = case.arrays["d"][1].astype(np.float64)
-    there, before = {}, {}
-    for name, (flat, _) in case.arrays.items():
-        before[name] = flat.copy()
-        there[name] = device.array(flat)
-    workspace = device.empty((max(plan.workspace, 1),), np.uint8)
-    d = there["d"].pointer
-    fused = [name for name in case.arrays if name not in "abd"]
-    addresses = [there["a"].pointer, there["b"].pointer, d if asked.c else 0, d, workspace.pointer]
-    execute(plan, device, 0, (*addresses, *(there[name].pointer for name in fused)))
-    a, b = (case.arrays[name][1].astype(np.float64) for name in "ab")
-    sums = ACCUMULATORS[asked.dtype]
-    exact = asked.alpha * (a @ b) + asked.beta * old
-    off = abs(asked.alpha) * (np.abs(a) @ np.abs(b)) + abs(asked.beta) * np.abs(old)
-    off *= 2 * gamma(roundings(asked.k, asked.alpha, asked.beta) + 4, sums)
-    bounds = epilogue.function.enclose(exact - off, exact + off, case.operands, sums)
-    kind = dtype_of(asked.out_dtype)
-    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(kind.name, 0.0)
-    names = ["d", *(name for name in case.arrays if name.startswith("result"))]
-    for name, (low, high) in zip(names, bounds, strict=True):
-        flat, view = case.arrays[name]
-        after = there[name].to_numpy()
-        left = np.lib.stride_tricks.as_strided(after, view.shape, view.strides)
-        got = left.astype(np.float64)
-        inside = (low - unit * np.abs(low) - 1e-7 <= got) & (
-            got <= high + unit * np.abs(high) + 1e-7
-        )
-        assert inside.all(), (name, plan.chosen, got[~inside][:4], low[~inside][:4])
-        left[...] = view
-        assert after.tobytes() == before[name].tobytes()  # nothing else was written
 
 
 FAMILIES = [

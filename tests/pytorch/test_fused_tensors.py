@@ -36,6 +36,37 @@ def test_gradients(torch: Any, tw: Any) -> None:
     torch.testing.assert_close(y, torch.nn.functional.gelu(sums) + residual)
 
 
+@pytest.mark.parametrize("how", ["apart", "halves", "interleaved"])
+def test_gradients_of_pairs(torch: Any, tw: Any, how: str) -> None:
+    """Of A, of both matrices B, and of an operand."""
+
+    def leaf(*shape: int) -> Any:
+        return torch.randn(*shape, dtype=torch.float64, requires_grad=True)
+
+    a, w1, w3, bias = leaf(2, 3, 4), leaf(5, 4), leaf(5, 4), leaf(5)
+
+    def function(a: Any, w1: Any, w3: Any, bias: Any) -> Any:
+        b: Any = w1, w3
+        if how != "apart":
+            b = torch.cat(b) if how == "halves" else torch.stack(b, 1).flatten(0, 1)
+        return tilewise.matmul(
+            a, b, transpose_b=True, alpha=0.5, pairs=None if how == "apart" else how,
+            epilogue=lambda gate, up, bias: tilewise.silu(gate) * up + bias, bias=bias,
+        )  # fmt: skip
+
+    assert torch.autograd.gradcheck(function, (a, w1, w3, bias))
+    gate, up = (0.5 * a @ x.T for x in (w1, w3))
+    wanted = torch.nn.functional.silu(gate) * up + bias
+    torch.testing.assert_close(function(a, w1, w3, bias), wanted)
+    with torch.no_grad():
+        torch.testing.assert_close(function(a, w1, w3, bias), wanted)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert function(*(x.float() for x in (a, w1, w3, bias))).dtype == torch.bfloat16
+    for given, words in (((w1,), "a tuple of 1"), ((w1, w3[:3]), "has shape|b.1.")):
+        with pytest.raises((TypeError, ValueError), match=words):
+            tilewise.matmul(a, given, transpose_b=True, epilogue=lambda gate, up: gate * up)
+
+
 def test_gradients_are_pytorchs_where_functions_bend_or_saturate(torch: Any, tw: Any) -> None:
     given = torch.tensor([[-1000.0, -100.0, 0.0, 100.0, 1000.0]]).T
     functions = torch.nn.functional

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.arrays.fusion import Asked, Fusion, check_shape, fusion
+from tilewise.arrays.fusion import APART, Asked, Fusion, check_shape, fusion
 from tilewise.arrays.libraries import Array, Library, dtype_name, library_of
 from tilewise.devices import Device, check_device
 from tilewise.gemm.epilogue import Epilogue
-from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
+from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Pairing, Product, paired
 from tilewise.numbers import scalar
 
 _WORK = 10_000  # what numpy.may_share_memory may try before it says yes
@@ -33,6 +33,11 @@ class Call(NamedTuple):
         What becomes of the product before it is stored.
     invariant : bool
         Whether a row's bits must not depend on the others.
+    pairs : str or None
+        Of pairs, how the columns of the matrices B lie, as :class:`tilewise.arrays.fusion.Asked`
+        has it; ``n`` is the result's, and B has twice as many where it holds both.
+    up : array or None
+        Of pairs, the second matrix B where it is an array of its own.
     """
 
     library: Library
@@ -53,6 +58,8 @@ class Call(NamedTuple):
     out_dtype: str
     fusion: Fusion | None = None
     invariant: bool = False
+    pairs: str | None = None
+    up: Array | None = None
 
     @property
     def outs(self) -> tuple[Array | None, ...]:
@@ -76,25 +83,27 @@ class Call(NamedTuple):
 
     def product(
         self, a: Operand, b: Operand, c: Operand | None, d: Operand,
-        epilogue: Epilogue | None = None,
+        epilogue: Epilogue | None = None, up: Operand | None = None,
     ) -> Product:  # fmt: skip
         """What is asked of the device where these operands lie."""
-        m, batch = self.m, math.prod(self.batch)
+        m, batch, pairing = self.m, math.prod(self.batch), None
+        if self.pairs is not None:
+            b, pairing = (b, Pairing(up)) if up else paired(b, self.pairs, self.n, self.dtype)
         # Matrices A below one another, all times one B, are one matrix.
-        if batch > 1 and b.batch_stride == 0:
+        if batch > 1 and b.batch_stride == 0 and (up is None or up.batch_stride == 0):
             fused = () if epilogue is None else epilogue.arrays
             lying = (x for x in (a, c, d, *fused) if x is not None)
             if all(x.batch_stride == m * x.row_stride for x in lying):
                 m, batch = m * batch, 1
         return Product(
             m, self.n, self.k, batch, self.dtype, self.out_dtype, self.alpha, self.beta, a, b, c, d,
-            epilogue,
+            epilogue, pairing=pairing,
         )  # fmt: skip
 
 
 def check(
     a: Array,
-    b: Array,
+    b: Array | tuple[Array, Array],
     c: Array | None,
     alpha: float,
     beta: float,
@@ -113,10 +122,20 @@ def check(
     if any(x is None for x in outs):
         raise TypeError("out has None among its arrays; give all of them, or none")
     out = outs[0] if outs else None
-    arrays = [("a", a), ("b", b)]
-    arrays += [(what, x) for what, x in (("c", c), *(("out", x) for x in outs)) if x is not None]
+    pairs, up = None if asked is None else asked.pairs, None
+    if pairs == APART:
+        b, up = b
+    arrays = [("a", a), ("b" if up is None else "b[0]", b)]
+    inputs = len(arrays) + (up is not None)
+    arrays += [
+        (what, x)
+        for what, x in (("b[1]", up), ("c", c), *(("out", x) for x in outs))
+        if x is not None
+    ]
     library = _one_library(arrays)
     dtype, result_dtype = dtypes(library, a, b, c, outs, out_dtype)
+    if up is not None:
+        dtypes(library, a, up, c, outs, out_dtype)
     fused = fusion(library, asked, given, ACCUMULATORS[dtype])
     operand_arrays = [] if fused is None else fused.arrays
     arrays_and_operands = [*arrays, *operand_arrays]
@@ -132,8 +151,12 @@ def check(
     name = device if isinstance(device, str) else device.name
     if name == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
-    m, n, k, batch, shape = shapes(a.shape, b.shape, transpose_a, transpose_b)
-    for what, x in arrays[2:]:
+    m, n, k, batch, shape = shapes(
+        a.shape, _of_result(b, up, pairs, transpose_b), transpose_a, transpose_b
+    )
+    if pairs is not None and (c is not None or beta != 0):
+        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
+    for what, x in arrays[inputs:]:
         if tuple(x.shape) != shape:
             raise ValueError(f"{what} has shape {tuple(x.shape)}; the result has {shape}")
     for what, x in operand_arrays:
@@ -145,12 +168,30 @@ def check(
     if beta == 0:
         c = None
     for i, each in enumerate(outs):
-        others = [("a", a), ("b", b), *(("another result", x) for x in outs[:i])]
+        others = [*arrays[:inputs], *(("another result", x) for x in outs[:i])]
         _check_out(library, each, others, [("c", c), *operand_arrays])
     return Call(
         library, a, b, c, out, m, n, k, batch, shape,
-        transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused, invariant,
+        transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused, invariant, pairs, up,
     )  # fmt: skip
+
+
+def _of_result(b: Array, up: Array | None, pairs: str | None, transpose: bool) -> Sequence[int]:
+    """The shape of one of the matrices B, which has the result's columns."""
+    shape = list(b.shape)
+    if pairs is None:
+        return shape
+    if len(shape) < 2:
+        raise ValueError(f"b has shape {tuple(shape)}; pairs are columns of a matrix")
+    if up is not None:
+        if tuple(up.shape) != tuple(shape):
+            raise ValueError(f"b[0] has shape {tuple(shape)} and b[1] {tuple(up.shape)}")
+        return shape
+    columns = shape[-2 if transpose else -1]
+    if columns % 2:
+        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+    shape[-2 if transpose else -1] = columns // 2
+    return shape
 
 
 def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:

@@ -11,13 +11,14 @@ import numpy as np
 from tilewise.arrays.libraries import Array, Library, library_of
 from tilewise.epilogue import Traced, trace
 from tilewise.gemm.fused import MOST
+from tilewise.gemm.product import ORDERS
 from tilewise.numbers import scalar
 from tilewise.places import ITEM_SIZES
 
 TAKEN = frozenset(
     {
         "a", "b", "c", "alpha", "beta", "transpose_a", "transpose_b", "out", "out_dtype", "device",
-        "max_gpu_memory", "epilogue", "invariant",
+        "max_gpu_memory", "epilogue", "pairs", "invariant",
     }
 )  # fmt: skip
 """The arguments of :func:`tilewise.matmul`, whose names no operand can have."""
@@ -46,29 +47,70 @@ class Fusion(NamedTuple):
         pairs = zip(self.function.operands, self.operands, strict=True)
         return [(name, x) for name, x in pairs if not isinstance(x, float)]
 
-    def evaluated(self, library: Library, acc: Array, sums: str) -> tuple[Array, ...]:
-        """Return the results in the dtype of the sums, computed by the arrays' own library."""
+    def evaluated(self, library: Library, acc: Any, sums: str) -> tuple[Array, ...]:
+        """Return the results in the dtype of the sums, computed by the arrays' own library.
+
+        ``acc`` is an array of sums, or of pairs a tuple of two.
+        """
         operands = [x if isinstance(x, float) else library.cast(x, sums) for x in self.operands]
         with np.errstate(all="ignore"):
             return self.function.evaluate(acc, operands)
 
 
 class Asked(NamedTuple):
-    """A function that was traced, and its operands as the caller gave them, in its order."""
+    """A function that was traced, and its operands as the caller gave them, in its order.
+
+    ``pairs`` is how the columns of B lie where it is a function of pairs: one of
+    :data:`tilewise.gemm.product.ORDERS`, or :data:`APART` in two arrays; else None.
+    """
 
     function: Traced
     operands: tuple[Any, ...]
+    pairs: str | None = None
 
 
-def asked(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> Asked | None:
+APART = "apart"
+"""Of pairs, whose matrices B are two arrays."""
+
+
+def asked(
+    epilogue: Callable[..., Any] | None,
+    operands: Mapping[str, Any],
+    b: Any = None,
+    pairs: str | None = None,
+) -> Asked | None:
     """Trace a call's epilogue; None where there is none.
+
+    Parameters
+    ----------
+    epilogue, operands, b, pairs
+        As :func:`tilewise.matmul` has them.
 
     Raises
     ------
     TypeError
-        If there are operands and no epilogue.
+        If there are operands and no epilogue, or B is a tuple of other than two.
+    ValueError
+        If there are pairs and no epilogue, or B and ``pairs`` don't agree.
     TraceError
     """
+    if type(b) is tuple:
+        if len(b) != 2:
+            raise TypeError(f"b is a tuple of {len(b)}; of pairs it is two matrices, (gate, up)")
+        if pairs is not None:
+            raise ValueError(
+                f"pairs is {pairs!r} and b two matrices; pairs says how the columns of one lie"
+            )
+        pairs = APART
+    elif isinstance(b, list):
+        raise TypeError("b is a list; of pairs, two matrices are a tuple, (gate, up)")
+    elif pairs is not None and pairs not in ORDERS:
+        raise ValueError(f"pairs is {pairs!r}; it takes one of {', '.join(map(repr, ORDERS))}")
+    if pairs is not None and epilogue is None:
+        raise ValueError(
+            "of pairs, an epilogue says what becomes of them, as "
+            "epilogue=lambda gate, up: tilewise.silu(gate) * up"
+        )
     if epilogue is None:
         if operands:
             raise TypeError(
@@ -76,8 +118,8 @@ def asked(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> A
                 "are for an epilogue"
             )
         return None
-    function = trace(epilogue, tuple(operands), TAKEN)
-    return Asked(function, tuple(operands[name] for name in function.operands))
+    function = trace(epilogue, tuple(operands), TAKEN, pairs=pairs is not None)
+    return Asked(function, tuple(operands[name] for name in function.operands), pairs)
 
 
 def fusion(

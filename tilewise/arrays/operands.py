@@ -39,13 +39,18 @@ class Seen(NamedTuple):
     view: View | None
 
 
-def inputs(call: Call) -> tuple[Seen, Seen, Seen | None]:
-    """A, B and, where it is read, C."""
+def inputs(call: Call) -> tuple[Seen, Seen, Seen | None, Seen | None]:
+    """A, B; where it is read, C; and of pairs in two arrays, the second B."""
     rows, columns = call.has_rows, call.has_columns
+
+    def of_b(x: Array) -> Seen:
+        return _seen(call, x, has_rows=True, has_columns=columns, transpose=call.transpose_b)
+
     return (
         _seen(call, call.a, has_rows=rows, has_columns=True, transpose=call.transpose_a),
-        _seen(call, call.b, has_rows=True, has_columns=columns, transpose=call.transpose_b),
+        of_b(call.b),
         None if call.c is None else _seen(call, call.c, has_rows=rows, has_columns=columns),
+        None if call.up is None else of_b(call.up),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -71,27 +72,61 @@ def multiply(call: Call) -> Any:
             "tilewise's own kernels, and here the arrays' own library would "
             "answer (tilewise.explain says why); compute on a GPU, or with device='emulator'"
         )
-    wide = ACCUMULATORS[call.dtype]
     with np.errstate(all="ignore"), library.current(call.a):
-        if call.alpha == 0 or not call.k:
-            value = library.empty(call.shape, wide, call.a)
-            value[...] = 0
-        else:
-            a, b = call.a, call.b
-            if call.transpose_a and call.has_rows:
-                a = a.swapaxes(-1, -2)
-            if call.transpose_b and call.has_columns:
-                b = b.swapaxes(-1, -2)
-            value = library.product(a, b, wide)
-            if call.alpha != 1:
-                value = value * call.alpha
-        if call.c is not None:
-            value = value + library.cast(call.c, wide) * call.beta
-    return finished(call, value)
+        found = [_sums(each) for each in unpaired(call)]
+    return finished(call, in_pairs(call, found))
 
 
-def finished(call: Call, value: Array) -> Any:
-    """Return what a call returns, of alpha A B + beta C in the dtype of the sums."""
+def _sums(call: Call) -> Array:
+    """Return alpha A B + beta C in the dtype of the sums."""
+    library, wide = call.library, ACCUMULATORS[call.dtype]
+    if call.alpha == 0 or not call.k:
+        value = library.empty(call.shape, wide, call.a)
+        value[...] = 0
+    else:
+        a, b = call.a, call.b
+        if call.transpose_a and call.has_rows:
+            a = a.swapaxes(-1, -2)
+        if call.transpose_b and call.has_columns:
+            b = b.swapaxes(-1, -2)
+        value = library.product(a, b, wide)
+        if call.alpha != 1:
+            value = value * call.alpha
+    if call.c is not None:
+        value = value + library.cast(call.c, wide) * call.beta
+    return value
+
+
+def unpaired(call: Call) -> list[Call]:
+    """Return calls without pairs for a call's sums: of pairs in two arrays two, or else one."""
+    if call.pairs is None:
+        return [call]
+    if call.up is not None:
+        one = call._replace(pairs=None, up=None)
+        return [one, one._replace(b=call.up)]
+    shape = (*call.shape[:-1], 2 * call.n)
+    return [call._replace(n=2 * call.n, shape=shape, pairs=None)]
+
+
+def in_pairs(call: Call, sums: Sequence[Array]) -> Any:
+    """Return a call's sums, of pairs a tuple of two, from those of what :func:`unpaired` gives."""
+    if call.pairs is None:
+        return sums[0]
+    return tuple(sums) if call.up is not None else parted(sums[0], call.pairs, call.n)
+
+
+def parted(sums: Array, order: str, n: int) -> tuple[Array, Array]:
+    """Return gate's columns, and up's, of an array that has both (product.ORDERS)."""
+    if order == "halves":
+        return sums[..., :n], sums[..., n:]
+    return sums[..., 0::2], sums[..., 1::2]
+
+
+def finished(call: Call, value: Any) -> Any:
+    """Return what a call returns, of alpha A B + beta C in the dtype of the sums.
+
+    Of pairs ``value`` is a tuple of two.
+    """
     library = call.library
     with np.errstate(all="ignore"), library.current(call.a):
         values: tuple[Array, ...] = (value,)

@@ -53,7 +53,7 @@ class Repeat(NamedTuple):
     is_tuple: bool = False
 
     def run(
-        self, a: Array, b: Array, c: Array | None, out: Array | None, asked: Asked | None = None
+        self, a: Array, b: Any, c: Array | None, out: Array | None, asked: Asked | None = None
     ) -> Any:
         """What the call returns; None where the addresses ask for a closer look.
 
@@ -71,9 +71,12 @@ class Repeat(NamedTuple):
             return self._run(a, b, c, out, asked)
 
     def _run(
-        self, a: Array, b: Array, c: Array | None, out: Array | None, asked: Asked | None
+        self, a: Array, b: Any, c: Array | None, out: Array | None, asked: Asked | None
     ) -> Any:
         address = self.library.address
+        up = None
+        if type(b) is tuple:
+            b, up = b
         of_a, of_b = address(a), address(b)
         of_c = address(c) if self.reads_c else 0
         if out is None:
@@ -95,7 +98,10 @@ class Repeat(NamedTuple):
             return out
         others = [make() for make in self.others]
         arrays = [x for x in asked.operands if type(x) not in _NUMBERS]
-        addresses += tuple(address(x) for x in (*arrays, *others))
+        arrays += others
+        if up is not None:
+            arrays.append(up)
+        addresses += tuple(map(address, arrays))
         for launch in self.launches:
             launch.enqueue(stream, addresses)
         return (out, *others) if self.is_tuple else out
@@ -116,7 +122,7 @@ _records: dict[Key, Repeat] = {}
 
 def find(
     a: Array,
-    b: Array,
+    b: Array | tuple[Array, Array],
     c: Array | None,
     out: Array | Sequence[Array] | None,
     alpha: float,
@@ -134,7 +140,8 @@ def find(
     record : Repeat or None
     """
     library = repeatable.get(type(a))
-    if library is None or repeatable.get(type(b)) is not library:
+    of_b = b if type(b) is tuple else (b,)
+    if library is None or any(repeatable.get(type(x)) is not library for x in of_b):
         return None, None
     # Of other types, a number may change, and True is no number here.
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS:
@@ -150,11 +157,12 @@ def find(
                 return None, None
             of_epilogue = (
                 asked.function,
+                asked.pairs,
                 *(x if type(x) in _NUMBERS else signature(x) for x in asked.operands),
             )
         key = (
             signature(a),
-            signature(b),
+            tuple(map(signature, of_b)),
             None if c is None else signature(c),
             None if out is None else signature(out),
             alpha,

@@ -49,7 +49,10 @@ OWN: dict[str, Callable[[Any], Any]] = {"erf": erf_of, "sigmoid": sigmoid_of, "r
 
 
 def evaluated(
-    results: Sequence[Any], needed: Sequence[Symbol], acc: Any, operands: Mapping[str, Any]
+    results: Sequence[Any],
+    needed: Sequence[Symbol],
+    sums: Mapping[str, Any],
+    operands: Mapping[str, Any],
 ) -> tuple[Any, ...]:
     """Return a function's results.
 
@@ -58,19 +61,19 @@ def evaluated(
     results : sequence of Symbol or float
     needed : sequence of Symbol
         The symbols that they need, arguments before those that use them.
-    acc : array
-        NumPy's, CuPy's or PyTorch's.
+    sums : mapping of str to array
+        NumPy's, CuPy's or PyTorch's, by the operations that stand for them.
     operands : mapping of str to array or float
     """
-    functions = _functions(acc)
+    functions = _functions(next(iter(sums.values())))
     values: dict[int, Any] = {}
 
     def value(x: Any) -> Any:
         return values[id(x)] if isinstance(x, Symbol) else functions["constant"](x)
 
     for symbol in needed:
-        if symbol.operation == "acc":
-            found = acc
+        if symbol.operation in sums:
+            found = sums[symbol.operation]
         elif symbol.operation == "operand":
             found = operands[symbol.arguments[0]]
             found = functions["constant"](found) if isinstance(found, float) else found
@@ -148,7 +151,7 @@ class Enclosure:
         self.unit, self.least, self.largest = unit, least, largest
 
     def of(
-        self, results: Sequence[Any], needed: Sequence[Symbol], acc: Interval,
+        self, results: Sequence[Any], needed: Sequence[Symbol], sums: Mapping[str, Interval],
         operands: Mapping[str, Floats],
     ) -> list[Interval]:  # fmt: skip
         """Return where each result lies; parameters as :func:`evaluated` has them."""
@@ -162,8 +165,8 @@ class Enclosure:
 
         with np.errstate(all="ignore"):
             for symbol in needed:
-                if symbol.operation == "acc":
-                    found: Any = acc
+                if symbol.operation in sums:
+                    found: Any = sums[symbol.operation]
                 elif symbol.operation == "operand":
                     each = operands[symbol.arguments[0]]
                     found = Interval(each, each)

@@ -40,7 +40,8 @@ class Symbol:
     symbols : Symbols
         Those of its tracing.
     operation : str
-        ``"acc"``, ``"operand"``, or one of those that ``evaluate.py`` has.
+        ``"acc"``, or of pairs ``"gate"`` and ``"up"``; ``"operand"``; or one of those that
+        ``evaluate.py`` has.
     arguments : tuple of Symbol or float or str
         The operation's; of an operand, its name.
     shown : tuple or None

@@ -30,30 +30,39 @@ class Traced:
 
     Attributes
     ----------
+    sums : tuple of str
+        What it is a function of besides its operands: :data:`SUM`, or of pairs :data:`PAIR`.
     operands : tuple of str
         The names of its operands, in its own order.
     results : tuple of Symbol or float
     is_tuple : bool
         Whether it returned a tuple of them.
     statements : tuple of str
-        C++ declarations that compute ``values`` from ``acc`` and ``x0``, ``x1`` ..., the operands;
+        C++ declarations that compute ``values`` from ``sums`` and ``x0``, ``x1`` ..., the operands;
         all are of the type ``real``.
     values : tuple of str
         A C++ expression for each result.
     """
 
     __slots__ = (
-        "__weakref__", "_needed", "is_tuple", "operands", "results", "statements", "values",
+        "__weakref__", "_needed", "is_tuple", "operands", "results", "statements", "sums", "values",
     )  # fmt: skip
 
-    def __init__(self, operands: tuple[str, ...], results: tuple[Any, ...], is_tuple: bool) -> None:
+    def __init__(
+        self,
+        sums: tuple[str, ...],
+        operands: tuple[str, ...],
+        results: tuple[Any, ...],
+        is_tuple: bool,
+    ) -> None:
+        self.sums = sums
         self.operands, self.results, self.is_tuple = operands, results, is_tuple
         self._needed = _needed(results)
         names: dict[int, str] = {}
         statements: list[str] = []
         for symbol in self._needed:
-            if symbol.operation == "acc":
-                names[id(symbol)] = "acc"
+            if symbol.operation in sums:
+                names[id(symbol)] = symbol.operation
             elif symbol.operation == "operand":
                 names[id(symbol)] = f"x{operands.index(symbol.arguments[0])}"
             else:
@@ -68,13 +77,14 @@ class Traced:
 
         Parameters
         ----------
-        acc : array
+        acc : array, or of pairs (array, array)
             NumPy's, CuPy's or PyTorch's, of float32 or float64.
         operands : sequence of array or float
             In the function's order; arrays of the same library and dtype.
         """
         given = dict(zip(self.operands, operands, strict=True))
-        return evaluated(self.results, self._needed, acc, given)
+        of = dict(zip(self.sums, acc if self.takes_pairs else (acc,), strict=True))
+        return evaluated(self.results, self._needed, of, given)
 
     def enclose(
         self, low: Floats, high: Floats, operands: Sequence[Any], dtype: str
@@ -84,7 +94,7 @@ class Traced:
         Parameters
         ----------
         low, high : array of float64
-            Between which the sums lie.
+            Between which the sums lie; of pairs (2, ...), first those of gate, then those of up.
         operands : sequence of array or float
             In the function's order. Kernels round them to ``dtype``, too.
         dtype : str
@@ -102,8 +112,15 @@ class Traced:
             name: np.asarray(x).astype(dtype).astype(np.float64)
             for name, x in zip(self.operands, operands, strict=True)
         }
-        found = enclosure.of(self.results, self._needed, Interval(low, high), given)
+        ends = zip(low, high, strict=True) if self.takes_pairs else [(low, high)]
+        of = {name: Interval(*each) for name, each in zip(self.sums, ends, strict=True)}
+        found = enclosure.of(self.results, self._needed, of, given)
         return [(x.low, x.high) for x in found]
+
+    @property
+    def takes_pairs(self) -> bool:
+        """Whether it is a function of two sums."""
+        return self.sums is PAIR
 
     def __str__(self) -> str:
         shown = ", ".join(_shown(x)[0] for x in self.results)
@@ -123,6 +140,8 @@ class Epilogue:
     ----------
     function : callable
         As :func:`tilewise.matmul` takes it for ``epilogue``.
+    pairs : bool, optional
+        Whether it is a function of pairs, the first two of whose parameters are products.
 
     Raises
     ------
@@ -139,11 +158,12 @@ class Epilogue:
     array([[0., 2.]])
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], *, pairs: bool = False) -> None:
         while isinstance(function, Epilogue):
             function = function.function
-        parameters, optional = _parameters(function)
-        self.traced = _traced(function, tuple(x for x in parameters if x not in optional))
+        sums = PAIR if pairs else SUM
+        parameters, optional = _parameters(function, len(sums))
+        self.traced = _traced(function, sums, tuple(x for x in parameters if x not in optional))
         self.function: Callable[..., Any] = function
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
@@ -159,22 +179,30 @@ class Epilogue:
         return "\n".join((*self.traced.statements, f"return {', '.join(self.traced.values)};"))
 
 
+SUM, PAIR = ("acc",), ("gate", "up")
+"""What the first parameter of a function stands for, or of one of pairs the first two."""
 _interned: WeakValueDictionary[tuple[Any, ...], Traced] = WeakValueDictionary()
 
 
 def trace(
-    function: Callable[..., Any] | Epilogue, names: Sequence[str], taken: Container[str] = ()
+    function: Callable[..., Any] | Epilogue,
+    names: Sequence[str],
+    taken: Container[str] = (),
+    *,
+    pairs: bool = False,
 ) -> Traced:
     """Return what a function computes; it is called once, on symbols.
 
     Parameters
     ----------
     function : callable
-        Its first parameter is the accumulator, whatever its name; the others are operands.
+        Its first parameter is the accumulator, of pairs the first two are, whatever their names;
+        the others are operands.
     names : sequence of str
         Of the operands that it is given.
     taken : container of str, optional
         Names that no operand can have, as the caller's own arguments have them.
+    pairs : bool, optional
 
     Raises
     ------
@@ -183,26 +211,34 @@ def trace(
     """
     if isinstance(function, Epilogue):
         traced = function.traced
+        if traced.takes_pairs is not pairs:
+            was, here = "of pairs", "with one matrix, whose columns are no pairs"
+            if pairs:
+                was, here = "of single elements", "with pairs; give tilewise.Epilogue pairs=True"
+            raise TraceError(f"{function} was traced as a function {was}, and is used {here}")
         if set(traced.operands) != set(names):
             _check_names(str(function), traced.operands, (), names, taken)
         return traced
-    parameters, optional = _parameters(function)
+    sums = PAIR if pairs else SUM
+    parameters, optional = _parameters(function, len(sums))
     if parameters != tuple(names):
         _check_names(_name(function), parameters, optional, names, taken)
         parameters = tuple(x for x in parameters if x in names)
-    return _traced(function, parameters)
+    return _traced(function, sums, parameters)
 
 
-def _traced(function: Callable[..., Any], operands: tuple[str, ...]) -> Traced:
+def _traced(
+    function: Callable[..., Any], sums: tuple[str, ...], operands: tuple[str, ...]
+) -> Traced:
     symbols = Symbols()
     given = {name: symbols.make("operand", name) for name in operands}
-    found = function(symbols.make("acc"), **given)
+    found = function(*map(symbols.make, sums), **given)
     is_tuple = isinstance(found, tuple)
     results = tuple(_result(function, x, symbols) for x in (found if is_tuple else (found,)))
     if not results:
         raise TraceError(f"{_name(function)} returns no result")
-    traced = Traced(operands, results, is_tuple)
-    key = (operands, traced.statements, traced.values, is_tuple)
+    traced = Traced(sums, operands, results, is_tuple)
+    key = (sums, operands, traced.statements, traced.values, is_tuple)
     return _interned.setdefault(key, traced)
 
 
@@ -232,29 +268,38 @@ def _name(function: Callable[..., Any]) -> str:
     return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
 
 
-def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of a function's parameters besides the first, and of those with defaults."""
+def _parameters(
+    function: Callable[..., Any], first: int
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of parameters besides the first ones, and of those with defaults."""
     if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
         code = function.__code__  # inspect takes as long as all of the tracing
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if names and not code.co_flags & VARIADIC and code.co_posonlyargcount <= 1:
-            count = len(function.__defaults__ or ())
+        is_plain = not code.co_flags & VARIADIC and code.co_posonlyargcount <= first
+        count = len(function.__defaults__ or ())
+        if is_plain and code.co_argcount - count >= first:
             positional = names[code.co_argcount - count : code.co_argcount] if count else ()
-            return names[1:], (*positional, *(function.__kwdefaults__ or ()))
+            return names[first:], (*positional, *(function.__kwdefaults__ or ()))
     elif not callable(function):
         raise TypeError(f"epilogue is {function!r}; it takes a function")
     import inspect  # which takes milliseconds to import, and few functions need it
 
     parameters = list(inspect.signature(function).parameters.values())
-    if not parameters:
-        raise TraceError(f"{_name(function)} has no parameter; its first is the accumulator")
+    taken = [x for x in parameters[:first] if x.kind is not x.KEYWORD_ONLY]
+    if len(taken) < first:
+        if first == 1:
+            raise TraceError(f"{_name(function)} has no parameter; its first is the accumulator")
+        raise TraceError(
+            f"{_name(function)} is a function of {len(parameters)}; of pairs, its first two "
+            "parameters are the products, as lambda gate, up: tilewise.silu(gate) * up"
+        )
     for x in parameters:
         if x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD):
             raise TraceError(f"{_name(function)} takes {x}; name the operands one by one")
-        if x.kind is x.POSITIONAL_ONLY and x is not parameters[0]:
+        if x.kind is x.POSITIONAL_ONLY and x not in taken:
             raise TraceError(f"{_name(function)} takes {x.name} without a name; operands have one")
-    optional = tuple(x.name for x in parameters[1:] if x.default is not x.empty)
-    return tuple(x.name for x in parameters[1:]), optional
+    optional = tuple(x.name for x in parameters[first:] if x.default is not x.empty)
+    return tuple(x.name for x in parameters[first:]), optional
 
 
 def _check_names(
@@ -328,8 +373,8 @@ def _shown(x: Any) -> tuple[str, int]:
         name, arguments = x.shown
         words = (each if isinstance(each, str) else _shown(each)[0] for each in arguments)
         return f"{name}({', '.join(words)})", 9
-    if x.operation == "acc":
-        return "acc", 9
+    if x.operation in (*SUM, *PAIR):
+        return x.operation, 9
     if x.operation == "operand":
         return str(x.arguments[0]), 9
     given = [_shown(each) for each in x.arguments]

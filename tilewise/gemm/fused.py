@@ -29,7 +29,7 @@ def step(kernel: Kernel, launch: Launch, product: Product) -> Step:
     Parameters
     ----------
     kernel : Kernel
-        Of a source that takes FUSED_PARAMETER (fused.cuh).
+        Of a source that takes FUSED_PARAMETER (fused.cuh), and PAIRS where the product is one.
     launch : Launch
         With the kernel's other arguments.
     product : Product
@@ -49,14 +49,16 @@ def step(kernel: Kernel, launch: Launch, product: Product) -> Step:
     ]  # fmt: skip
     scalars = [{"value": x} for x in epilogue.scalars]
     given = layout(SOURCE, "Fused").pack({"arrays": arrays, "scalars": scalars})
-    fusing = _fusing(kernel, body, REAL[ACCUMULATORS[product.dtype]])
+    is_paired = product.pairing is not None
+    fusing = _fusing(kernel, body, REAL[ACCUMULATORS[product.dtype]], is_paired)
     return Step(fusing, replace(launch, args=(*launch.args, given)))
 
 
 @lru_cache(maxsize=KERNELS)
-def _fusing(kernel: Kernel, body: str, real: str) -> Kernel:
+def _fusing(kernel: Kernel, body: str, real: str, is_paired: bool) -> Kernel:
     """Return the kernel with a function's body; the same object each time."""
-    return kernel.with_macros({"EPILOGUE": body, "real": real})
+    pairs = {"PAIRS": 1} if is_paired else {}
+    return kernel.with_macros({"EPILOGUE": body, "real": real, **pairs})
 
 
 def _access(x: Strided) -> Access:

@@ -30,7 +30,8 @@ def fixed(product: Product, chip: Chip | None) -> Product:
     chip : Chip or None
         As :func:`tilewise.gemm.plan.plan_on` has it.
     """
-    return product._replace(parts=division(product.n, product.k, product.dtype, chip))
+    n = product.n if product.pairing is None else 2 * product.n
+    return product._replace(parts=division(n, product.k, product.dtype, chip))
 
 
 @lru_cache(maxsize=4096)

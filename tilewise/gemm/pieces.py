@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewise.gemm.product import ALIGNMENT, FIRST_FUSED, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
-from tilewise.places import ITEM_SIZES
+from tilewise.places import ITEM_SIZES, Place
 
 
 class Piece(NamedTuple):
@@ -67,7 +67,7 @@ def cut(product: Product, rows: int, columns: int) -> Iterator[Piece]:
 def joined(pieces: Sequence[tuple[Piece, Plan]], chosen: str, why: str) -> Plan:
     """Return the pieces' plans one after another; they share the workspace."""
     steps = [
-        Step(step.kernel, step.launch.moved(piece.at))
+        Step(step.kernel, step.launch.moved({x: Place(x, ahead) for x, ahead in piece.at.items()}))
         for piece, plan in pieces
         for step in plan.steps
     ]

@@ -14,6 +14,7 @@ from tilewise.gemm.chip import OLDEST, Chip, chip_by
 from tilewise.gemm.families.general import General
 from tilewise.gemm.families.hopper.family import Hopper
 from tilewise.gemm.families.mma.family import Mma
+from tilewise.gemm.families.pair_sums import PairSums
 from tilewise.gemm.families.simt.family import Simt
 from tilewise.gemm.families.thin.family import ThinHalf, ThinReal
 from tilewise.gemm.family import Family, Offer
@@ -23,8 +24,16 @@ from tilewise.kernel import Kernel
 
 LONGER = 4.0
 """A piece of a product divides k only where that is so many times as fast."""
-FAMILIES: list[Family] = [Hopper(), ThinHalf(), ThinReal(), Mma(), Simt(), General()]
+HOPPER = Hopper()
+FAMILIES: list[Family] = [HOPPER, ThinHalf(), ThinReal(), Mma(), Simt(), General()]
 """Those whose offers are compared. The last takes every product."""
+OF_PAIRS: list[Family] = [HOPPER, PairSums(FAMILIES)]
+"""The same of products of pairs."""
+
+
+def families_of(product: Product) -> list[Family]:
+    """Return the families whose offers for a product are compared; the last takes all such."""
+    return FAMILIES if product.pairing is None else OF_PAIRS
 
 
 def plan_product(product: Product, device: Device) -> Plan:
@@ -77,7 +86,7 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
     if plan.why:
         return plan
     why = f"it should be the fastest, {offer.seconds * 1e6:.1f} µs"
-    if offer.family == FAMILIES[-1].name:
+    if offer.family == families_of(product)[-1].name:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"
     return plan.because(why)
@@ -125,7 +134,8 @@ def best(product: Product, chip: Chip | None) -> Offer:
     ValueError
         If no family divides k into :attr:`Product.parts`.
     """
-    found = [offer for family in FAMILIES if (offer := family.best(product, chip)) is not None]
+    families = families_of(product)
+    found = [offer for family in families if (offer := family.best(product, chip)) is not None]
     if not found:
         raise ValueError(
             "no kernel gives this product's rows the same bits in any batch: "
@@ -136,7 +146,7 @@ def best(product: Product, chip: Chip | None) -> Offer:
 
 def offers(product: Product, chip: Chip | None) -> list[Offer]:
     """Return every offer of every family, the one that should be fastest first."""
-    found = [offer for family in FAMILIES for offer in family.offers(product, chip)]
+    found = [offer for family in families_of(product) for offer in family.offers(product, chip)]
     return sorted(found, key=attrgetter("rank"))
 
 
@@ -146,7 +156,7 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
         return None
     entry = kept.find(product, chip)
     if entry is not None:
-        for family in FAMILIES:
+        for family in families_of(product):
             if family.name == entry[0]:
                 return family.offer(product, chip, entry[1])
     return None
@@ -154,7 +164,7 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
 
 def objections(product: Product, chip: Chip | None) -> str:
     """Return why no family but the general one takes the product; empty where one does."""
-    found = [family.objection(product, chip) for family in FAMILIES[:-1]]
+    found = [family.objection(product, chip) for family in families_of(product)[:-1]]
     return "; ".join(dict.fromkeys(found)) if all(found) else ""
 
 

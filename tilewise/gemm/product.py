@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from tilewise.gemm.epilogue import Epilogue
+from tilewise.places import ITEM_SIZES, Place
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 REAL = {"float32": "float", "float64": "double"}  # what kernels call ``real``
@@ -46,6 +47,47 @@ class Operand(NamedTuple):
         return Operand(self.column_stride, self.row_stride, self.batch_stride, self.offset)
 
 
+class Pairing(NamedTuple):
+    """The second matrix B of a product of pairs, whose D is a function of A B and A U.
+
+    Attributes
+    ----------
+    operand : Operand
+        U.
+    apart : int or None
+        Bytes from B's first element to U's, where one array holds both; None where U is an array
+        of its own.
+    whole : Operand or None
+        That array, k x 2n; None where there is none.
+    """
+
+    operand: Operand
+    apart: int | None = None
+    whole: Operand | None = None
+
+
+ORDERS = ("halves", "interleaved")
+"""How the columns of B and U lie in one array: first all of B's and then U's, or in turn."""
+
+
+def paired(whole: Operand, order: str, n: int, dtype: str) -> tuple[Operand, Pairing]:
+    """Return B and U of one array of k x 2n.
+
+    Parameters
+    ----------
+    whole : Operand
+        The array.
+    order : str
+        One of :data:`ORDERS`.
+    n : int
+    dtype : str
+    """
+    step = whole.column_stride
+    apart = (n if order == "halves" else 1) * step * ITEM_SIZES[dtype]
+    b = whole if order == "halves" else whole._replace(column_stride=2 * step)
+    return b, Pairing(b._replace(offset=offset(b.offset + apart)), apart, whole)
+
+
 def offset(address: int) -> int:
     """Bytes from the last multiple of :data:`ALIGNMENT` to an address."""
     return address % ALIGNMENT
@@ -53,6 +95,8 @@ def offset(address: int) -> int:
 
 class Product(NamedTuple):
     """D = f(alpha A B + beta C), for each matrix of a batch, wherever they lie.
+
+    Of pairs it is D = f(alpha A B, alpha A U), and there is no C.
 
     A named tuple, which is made and hashed in a fraction of a data class's time: a product is
     looked up several times on the way to its plan.
@@ -78,6 +122,8 @@ class Product(NamedTuple):
     parts : int
         The parts that k is divided into, always in one way, so that an element's bits depend on
         its row of A, on B and on nothing else; 0 where k is divided as is fastest.
+    pairing : Pairing or None
+        U, where f, which is there then, is a function of pairs.
     """
 
     m: int
@@ -94,10 +140,28 @@ class Product(NamedTuple):
     d: Operand
     epilogue: Epilogue | None = None
     parts: int = 0
+    pairing: Pairing | None = None
+
+    @property
+    def up_at(self) -> Place:
+        """Where U lies, of a product of pairs: the last of the arrays, or in B's."""
+        assert self.pairing is not None
+        assert self.epilogue is not None
+        if self.pairing.apart is not None:
+            return Place(B, self.pairing.apart)
+        return Place(FIRST_FUSED + len(self.epilogue.arrays))
 
     @property
     def transposed(self) -> Product:
-        """The same memory seen as D' = f(alpha B' A' + beta C'), with ' for transposed."""
+        """The same memory seen as D' = f(alpha B' A' + beta C'), with ' for transposed.
+
+        Raises
+        ------
+        ValueError
+            If it is a product of pairs, which are columns.
+        """
+        if self.pairing is not None:
+            raise ValueError("pairs are columns of B, and the transposed product has them as rows")
         c = None if self.c is None else self.c.transposed
         epilogue = None if self.epilogue is None else self.epilogue.transposed
         return Product(
@@ -111,11 +175,13 @@ class Product(NamedTuple):
         plain = {
             name: value._asdict() if isinstance(value, Operand) else value
             for name, value in self._asdict().items()
-            if name not in ("epilogue", "parts")
+            if name not in ("epilogue", "parts", "pairing")
         }
         # What is kept of products without these is found as before.
         if self.epilogue is not None:
             plain["epilogue"] = str(self.epilogue.function)
         if self.parts:
             plain["parts"] = self.parts
+        if self.pairing is not None:
+            plain["pairs"] = {"apart": self.pairing.apart, **self.pairing.operand._asdict()}
         return plain

@@ -8,17 +8,17 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from tilewise.arrays import fusion
+from tilewise.arrays import fusion, own_product
 from tilewise.arrays.call import dtypes, shapes
 from tilewise.arrays.dispatched import DIRECT, Route, answer, route
-from tilewise.arrays.fusion import Asked
+from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import dtype_name, library_of
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
@@ -37,7 +37,7 @@ _operator = torch.ops.tilewise.matmul.default
 
 def matmul(
     a: Tensor,
-    b: Tensor,
+    b: Any,
     c: Tensor | None = None,
     *,
     alpha: float = 1,
@@ -49,6 +49,7 @@ def matmul(
     device: str | Device = "auto",
     max_gpu_memory: int | str | None = None,
     epilogue: Callable[..., Any] | None = None,
+    pairs: str | None = None,
     invariant: bool | None = None,
     **operands: Any,
 ) -> Any:
@@ -62,7 +63,7 @@ def matmul(
     Parameters
     ----------
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
-    epilogue, invariant, operands
+    epilogue, pairs, invariant, operands
         As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
         With ``out``, ``device``, ``max_gpu_memory``, ``epilogue`` or ``invariant``,
         ``torch.compile`` ends its graph and begins another behind the call. Under autocast
@@ -95,21 +96,24 @@ def matmul(
     """
     outs = out if isinstance(out, tuple | list) else (out,)
     given = [(name, x) for name, x in operands.items() if isinstance(x, torch.Tensor)]
-    tensors = [("a", a), ("b", b), ("c", c), *(("out", x) for x in outs)]
+    are_two = type(b) is tuple
+    of_b = [(f"b[{i}]", x) for i, x in enumerate(b)] if are_two else [("b", b)]
+    tensors = [("a", a), *of_b, ("c", c), *(("out", x) for x in outs)]
     check_tensors(tensors)
     is_placed = device != "auto" or max_gpu_memory is not None
     is_more = epilogue is not None or bool(operands) or invariant is not None
+    is_more = is_more or pairs is not None or are_two
     if torch.compiler.is_compiling() and (out is not None or is_placed or is_more):
         return _outside_the_graph(
             a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
             out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
-            epilogue=epilogue, invariant=invariant, **operands,
+            epilogue=epilogue, pairs=pairs, invariant=invariant, **operands,
         )  # fmt: skip
     way = route(a, b, c, *(x for _, x in given))
     if out is not None:
         _check_out([*tensors, *given])
         way = DIRECT
-    asked = fusion.asked(epilogue, operands) if is_more else None
+    asked = fusion.asked(epilogue, operands, b, pairs) if is_more else None
     if way is DIRECT:
         return answer(
             a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory,
@@ -154,9 +158,19 @@ def matmul(
 
 
 def _with_epilogue(
-    a: Tensor, b: Tensor, c: Tensor | None, asked: Asked, sums: Callable[..., Tensor], dtype: Any
+    a: Tensor,
+    b: Any,
+    c: Tensor | None,
+    asked: Asked,
+    sums: Callable[..., Tensor],
+    dtype: Any,
 ) -> Any:
     """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
+    of_b: Sequence[Tensor] = b if asked.pairs == APART else (b,)
+    if len(of_b) == 2 and of_b[0].shape != of_b[1].shape:
+        raise ValueError(f"b[0] has shape {tuple(of_b[0].shape)} and b[1] {tuple(of_b[1].shape)}")
+    if asked.pairs is not None and c is not None:
+        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
     place = a.device.type
     library = library_of(a)
     assert library is not None
@@ -166,17 +180,30 @@ def _with_epilogue(
         if name not in (of_inputs, ACCUMULATORS[of_inputs]):
             raise TypeError(f"the result of {of_inputs} tensors can't be {name}")
     else:
-        _, name = dtypes(library, a, b, c, (), dtype)
+        _, name = dtypes(library, a, of_b[-1], c, (), dtype)
     kind, wide = getattr(torch, name), ACCUMULATORS[name]
     found = fusion.fusion(library, asked, None, wide)
     assert found is not None
-    acc = sums(a, b, None if c is None else c.to(getattr(torch, wide)), out_dtype=wide)
+    c = None if c is None else c.to(getattr(torch, wide))
+    of_each = [sums(a, x, c, out_dtype=wide) for x in of_b]
+    acc, shape = of_each[0], of_each[0].shape
+    if asked.pairs is not None:
+        acc = tuple(of_each) if len(of_b) == 2 else _parted(acc, asked.pairs)
+        shape = acc[0].shape
     for name, x in found.arrays:
-        fusion.check_shape(name, x, tuple(acc.shape))
+        fusion.check_shape(name, x, tuple(shape))
         if x.device != a.device:
             raise ValueError(f"a is on {a.device} and {name} on {x.device}; pass them in one place")
-    results = [x.expand(acc.shape).to(kind) for x in found.evaluated(library, acc, wide)]
+    results = [x.expand(shape).to(kind) for x in found.evaluated(library, acc, wide)]
     return tuple(results) if asked.function.is_tuple else results[0]
+
+
+def _parted(sums: Tensor, order: str) -> tuple[Tensor, Tensor]:
+    """Return gate's columns, and up's, of the sums of both."""
+    columns = sums.shape[-1] if sums.ndim else 1
+    if columns % 2:
+        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+    return own_product.parted(sums, order, columns // 2)
 
 
 def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:

@@ -1,11 +1,16 @@
 // The caller's function of an epilogue: what becomes of alpha * accumulator + beta * C, element by
 // element, with operands that broadcast over D.
 //
-// Macros, all of them or none: EPILOGUE, the body of the function, which returns the element of D from
+// Macros, the first two or none: EPILOGUE, the body of the function, which returns the element of D from
 // ``acc`` and the operands at (batch, row, column) of D; ``real``, the accumulator's type. A kernel
-// takes the operands as its last argument, FUSED_PARAMETER, and hands FUSED on.
+// takes the operands as its last argument, FUSED_PARAMETER, and hands FUSED on. PAIRS, 1 where D is a
+// function of two products, ``gate`` and ``up``, of A and two matrices B; few kernels take it.
 #pragma once
 #include "../ptx/convert.cuh"
+
+#ifndef PAIRS
+#define PAIRS 0
+#endif
 
 #ifdef EPILOGUE
 #include "functions.cuh"
@@ -13,6 +18,11 @@
 constexpr bool FUSES = true;
 #define FUSED_PARAMETER , const __grid_constant__ Fused fused
 #define FUSED fused
+#if PAIRS
+#define FUSED_SUMS real gate, real up
+#else
+#define FUSED_SUMS real acc
+#endif
 
 // An operand, or a result besides D. Where it is the same for all rows (columns, matrices), that
 // stride is 0.
@@ -36,7 +46,7 @@ struct Fused {
         if (COLUMN != NOT) found += COLUMN == BY_ONE ? column : column * arrays[i].column_stride;
         return found;
     }
-    __device__ real operator()(real acc, unsigned batch, long long row, long long column) const {
+    __device__ real operator()(FUSED_SUMS, unsigned batch, long long row, long long column) const {
         EPILOGUE
     }
 };

@@ -15,6 +15,9 @@
 // accumulators go to a workspace, and a second kernel adds them up (hopper_sum.cu). Both add in the
 // order of k, so results are reproducible.
 //
+// With PAIRS, D is a function of A B and A U, element by element: a tile's B is columns of B and the same
+// columns of U.
+//
 // Macros: those of hopper_config.cuh.
 
 #include "hopper_config.cuh"
@@ -93,6 +96,7 @@ __device__ inline void add_split(Sums& sum, u32 ring, u32 rank, int thread) {
 extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
+    UP_PARAMETER
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
     int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps, int a_rows,
     float* workspace FUSED_PARAMETER)
@@ -118,6 +122,9 @@ hopper(
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
+#if PAIRS
+        prefetch(up);
+#endif
         if (TMA_OUT) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
@@ -144,14 +151,17 @@ hopper(
             if (SPLIT > 1) next.split(rank);
             Tile tile(next.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
-            int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
+            int column = (tile.column * CLUSTER_N + beside) * OUT_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
             int end = min(next.first + prefetched_k_steps, next.last);
 #pragma unroll 1
             for (int k_step = next.first; k_step < end; ++k_step) {
                 int p = k_step * BLOCK_K;
                 prefetch_tile_l2<A_K_MAJOR, CLUSTER_N>(a, a_extent, row, p, of_a, beside);
-                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(b, BLOCK_N, column, p, of_b, below);
+                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(b, OUT_N, column, p, of_b, below);
+#if PAIRS
+                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(up, OUT_N, column, p, of_b, below);
+#endif
             }
         }
         if (threadIdx.x || !HAS_TMA) return;
@@ -163,7 +173,7 @@ hopper(
             if (SPLIT > 1) work.split(rank);
             Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
-            int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
+            int column = (tile.column * CLUSTER_N + beside) * OUT_N;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
 #pragma unroll 1  // unrolled by four it takes two or three times as long to compile, and is no faster
             for (int k_step = work.first; k_step < work.last; ++k_step) {
@@ -173,8 +183,12 @@ hopper(
                 mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : a_extent * LINE_BYTES) +
                                             (B_UNALIGNED ? 0 : B_BYTES));
                 load_tile<A_K_MAJOR, CLUSTER_N>(to, a, a_extent, row, p, of_a, beside, barrier, with_a);
-                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, BLOCK_N, column, p, of_b,
+                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, OUT_N, column, p, of_b,
                                                                below, barrier, with_b);
+#if PAIRS
+                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES + B_BYTES / 2, up, OUT_N, column,
+                                                               p, of_b, below, barrier, with_b);
+#endif
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
         }
@@ -314,7 +328,7 @@ hopper(
             }
             Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS + warp * 16;
-            int column = (tile.column * CLUSTER_N + beside) * BLOCK_N;
+            int column = (tile.column * CLUSTER_N + beside) * OUT_N;
             u32 own = buffers + (consumer * 4 + warp) * 2 * OUT_BYTES;
             if (STREAM_K && work.slot >= 0) {
                 store_partial(sum, workspace, work.slot * TILES + rank, mine * 128 + thread);

@@ -28,6 +28,13 @@ struct UnalignedOperand {
     }
 };
 
+// The second matrix B of pairs, as a parameter.
+#if PAIRS
+#define UP_PARAMETER const __grid_constant__ MappedOperand up,
+#else
+#define UP_PARAMETER
+#endif
+
 template <bool UNALIGNED> struct OperandOf { typedef MappedOperand type; };
 template <> struct OperandOf<true> { typedef UnalignedOperand type; };
 template <bool UNALIGNED> using Operand = typename OperandOf<UNALIGNED>::type;

@@ -41,6 +41,14 @@ template <typename T> __device__ inline void store_two(T* to, float x, float y) 
     *(u32*)to = pack_pair<T>(x, y);
 }
 
+#if PAIRS
+// The element of D from its two accumulators. What is stored of it is scaled by ``for_stores`` then.
+__device__ inline float finished(float gate, float up, int row, int column, const Out& out, int batch,
+                                 const Fused& fused) {
+    if (row >= out.m || column >= out.n) return gate;
+    return fused(scaled(gate, out.alpha), scaled(up, out.alpha), batch, row, column);
+}
+#else
 // The element of D from its accumulator, where the caller gave a function of it; what is stored of it
 // is scaled by ``for_stores`` then, and no C is added. Elsewhere the accumulator.
 __device__ inline float finished(float x, int row, int column, const Out& out, int batch, const Fused& fused) {
@@ -52,6 +60,7 @@ __device__ inline float finished(float x, int row, int column, const Out& out, i
     }
     return fused(x, batch, row, column);
 }
+#endif
 __device__ inline Out for_stores(Out out) {
     if (FUSES) out.alpha = 1;
     return out;

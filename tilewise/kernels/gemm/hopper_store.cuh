@@ -23,7 +23,7 @@ constexpr int OUT_BYTES = 16 * OUT_LINE_BYTES;    // the 16 rows of a warp
 // Directly from registers. ``row`` and ``column`` are those of the thread's first accumulator.
 __device__ inline void store_tile(const Sums& sum, int row, int column, const Out& out) {
 #pragma unroll
-    for (int j = 0; j < BLOCK_N / 8; ++j) {
+    for (int j = 0; j < OUT_N / 8; ++j) {
 #pragma unroll
         for (int half = 0; half < ROWS / 32; ++half) {
             const float* pair = &sum[half / 2][4 * j + half % 2 * 2];
@@ -33,15 +33,19 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
     }
 }
 
-// Replaces accumulators by the elements of D, where the caller gave a function of them. ``row`` and
-// ``column`` are those of the thread's first.
+// Replaces accumulators by the elements of D, where the caller gave a function of them; with PAIRS the
+// first half of them. ``row`` and ``column`` are those of the thread's first.
 __device__ inline void finish(Sums& sum, int row, int column, const Out& out, int batch, const Fused& fused) {
 #pragma unroll
-    for (int j = 0; FUSES && j < BLOCK_N / 2; ++j) {
+    for (int j = 0; FUSES && j < OUT_N / 2; ++j) {
 #pragma unroll
         for (int i = 0; i < ROWS / 64; ++i) {
             int y = row + 64 * i + 8 * (j / 2 % 2), x = column + 8 * (j / 4) + j % 2;
+#if PAIRS
+            sum[i][j] = finished(sum[i][j], sum[i][j + OUT_N / 2], y, x, out, batch, fused);
+#else
             sum[i][j] = finished(sum[i][j], y, x, out, batch, fused);
+#endif
         }
     }
 }
@@ -122,7 +126,7 @@ __device__ inline void tma_store_tile(const Sums& sum, u32 buffers, int lane, co
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
-        for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
+        for (int part = 0; part < OUT_N / COLUMNS; ++part) {
             u32 buffer = buffers + next * OUT_BYTES;
             next ^= 1;
             if (lane == 0) tma_store_wait_group_read<1>();
@@ -208,7 +212,7 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
     // With registers to spare, a column group is stored after the next one is staged: the warp
     // need not wait for shared memory.
     constexpr bool LATE = sizeof(Sums) <= 128 * sizeof(float);
-    int length = min(BLOCK_N, out.n - first_column);
+    int length = min(OUT_N, out.n - first_column);
     if (length <= 0) return;  // a tile past the end of D
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
@@ -222,7 +226,7 @@ __device__ inline void store_rows(const Sums& sum, u32 buffers, int lane, int fi
             ((u16*)out.d)[of_line * out.ldd + first_column + element] = heads[e];
         };
 #pragma unroll
-        for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
+        for (int part = 0; part < OUT_N / COLUMNS; ++part) {
             if (COLUMNS * part >= length) break;
             u32 buffer = buffers + part % 2 * OUT_BYTES;
             if (!LATE) lane = opaque(lane);
@@ -278,7 +282,7 @@ __device__ inline void store_float_rows(const Sums& sum, u32 buffer, int lane, i
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
 #pragma unroll
-        for (int part = 0; part < BLOCK_N / COLUMNS; ++part) {
+        for (int part = 0; part < OUT_N / COLUMNS; ++part) {
             int column = first_column + COLUMNS * part, length = min(COLUMNS, out.n - column);
             if (length <= 0) continue;
             __syncwarp();

@@ -36,6 +36,8 @@ class Seen(NamedTuple):
     by_tma : bool
         Whether TMA can store D, and not only the threads themselves.
     reads_c : bool
+    up : Matrix or None
+        Of pairs, the transpose of the second B.
     """
 
     a: Matrix
@@ -44,6 +46,7 @@ class Seen(NamedTuple):
     by_rows: bool | None
     by_tma: bool
     reads_c: bool
+    up: Matrix | None
 
 
 @lru_cache(maxsize=LATELY)
@@ -51,7 +54,7 @@ def objection(product: Product) -> str:
     """Return why the kernel can't take a product; empty if it can."""
     if product.dtype not in HALVES:
         return f"the inputs are {product.dtype}, not 16-bit"
-    m, n, k, batch = product.m, product.n, product.k, product.batch
+    m, n, k, batch = product.m, _columns(product), product.k, product.batch
     if not (m and n and k and batch) or product.alpha == 0:
         return "there is nothing to multiply"
     if max(m, n, k, -(-m // 64) * -(-n // 64) * batch) > LARGEST:
@@ -60,6 +63,11 @@ def objection(product: Product) -> str:
     for name, x in (("A", seen.a), ("B", seen.b)):
         if words := x.unreadable():
             return f"{name} {words}"
+    for x in () if seen.up is None else (seen.b, seen.up):
+        if words := x.unaligned():
+            return f"of pairs, B is copied by TMA, and it {words}"
+        if x.is_k_major is not seen.b.is_k_major:
+            return "the two matrices B lie differently"
     if seen.by_rows is None:
         return "neither dimension of D is contiguous"
     if product.c is not None and seen.reads_c:
@@ -78,12 +86,18 @@ def unaligned(product: Product, which: int) -> str:
 @lru_cache(maxsize=LATELY)
 def problem(product: Product) -> Problem:
     """Return what decides how fast a product's tiles are."""
-    a, b, _, by_rows, by_tma, reads_c = _seen(product)
+    a, b, _, by_rows, by_tma, reads_c, up = _seen(product)
+    of_b = b.alignment if up is None else min(b.alignment, up.alignment)
     return Problem(
-        product.m, product.n, product.k, product.batch, a.is_k_major, b.is_k_major, a.alignment,
-        b.alignment, bool(a.unaligned()), bool(b.unaligned()), bool(by_rows), by_tma,
-        ITEM_SIZES[product.out_dtype], reads_c,
+        product.m, _columns(product), product.k, product.batch, a.is_k_major, b.is_k_major,
+        a.alignment, of_b, bool(a.unaligned()), bool(b.unaligned()), bool(by_rows), by_tma,
+        ITEM_SIZES[product.out_dtype], reads_c, up is not None,
     )  # fmt: skip
+
+
+def _columns(product: Product) -> int:
+    """Return the columns of A B, or of pairs of both products."""
+    return product.n if product.pairing is None else 2 * product.n
 
 
 @lru_cache(maxsize=LATELY)
@@ -102,7 +116,9 @@ def _seen(product: Product) -> Seen:
         and not d.unaligned()
     )
     a, b = matrix_of(product.a, m, k, batch), matrix_of(product.b.transposed, n, k, batch)
-    return Seen(a, b, d, by_rows, by_tma, reads_c)
+    pairing = product.pairing
+    up = None if pairing is None else matrix_of(pairing.operand.transposed, n, k, batch)
+    return Seen(a, b, d, by_rows, by_tma, reads_c, up)
 
 
 def plan(
@@ -141,16 +157,20 @@ def plan(
         view = view.swapped
     if words := tiling.objection(view):
         raise ValueError(f"{tiling}: {words}")
-    at = cover(tiling, swapped.m, swapped.n, swapped.k, swapped.batch, multiprocessors)
+    at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
     if tiling.swapped:
         a_at, b_at = b_at, a_at
     seen = _seen(swapped)
     a, b, d = seen.a, seen.b, seen.d
     a_rows = tiling.a_rows(view)
     a_box = box_of(a.is_k_major, a_rows, tiling.cluster_n)
-    b_box = box_of(b.is_k_major, tiling.block_n, tiling.cluster_m)
+    stored_n = tiling.block_n // (1 + view.pairs)
+    b_box = box_of(b.is_k_major, stored_n, tiling.cluster_m)
+    of_up = []
+    if seen.up is not None:
+        of_up = [seen.up.operand(product.up_at, product.dtype, b_box, is_unaligned=False)]
     by_rows, by_tma = view.d_row_major, view.d_by_tma
-    d_columns = 2 * tiling.out_columns // d.item
+    d_columns = 2 * tiling.stored_columns(view.pairs) // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_divided = at.splits > 1
     # What a kernel ahead copies is not there yet.
@@ -161,7 +181,7 @@ def plan(
     )
     variant = Variant(
         swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
-        seen.reads_c, by_rows, by_tma,
+        seen.reads_c, by_rows, by_tma, view.pairs,
     )  # fmt: skip
     kernels = kernels_of(variant, tiling, is_divided)
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
@@ -171,6 +191,7 @@ def plan(
         args=(
             a.operand(a_at, swapped.dtype, a_box, tiling.a_unaligned),
             b.operand(b_at, swapped.dtype, b_box, tiling.b_unaligned),
+            *of_up,
             d.map(d_at, swapped.out_dtype, d_box) if by_tma else bytes(TENSOR_MAP_BYTES),
             out, swapped.k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles,
             at.splits, L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
@@ -181,7 +202,7 @@ def plan(
     steps = [fused.step(kernels[0], main, swapped)]
     if is_divided:
         summing = Launch(
-            grid=(at.tail_tiles * tiling.tiles, tiling.block_n // SUM_COLUMNS, 1),
+            grid=(at.tail_tiles * tiling.tiles, stored_n // SUM_COLUMNS, 1),
             block=(128 * tiling.sharers, 1, 1),
             args=(
                 out, tiling.block_n, tiling.cluster_m, tiling.cluster_n,
@@ -195,7 +216,7 @@ def plan(
     return Plan(
         steps=tuple(steps),
         workspace=workspace,
-        chosen=tiling.words,
+        chosen=f"{tiling.words}, pairs of columns" if view.pairs else tiling.words,
         why="",
     )
 

@@ -93,6 +93,8 @@ def _timed(
         return None
     views = [view for problem in problems for view in (problem, problem.swapped)]
     prices = _prices_of(tuple(view[FIRST:] for view in views), chip, parts)
+    if not prices.table.tilings:
+        return None
     times = prices.seconds(views)
     if any(around):
         times += np.repeat(np.array(around, np.float64), 2)[prices.table.view]
@@ -104,7 +106,15 @@ def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Pr
     """Return the prices of problems, swapped at every other place, of all but their sizes."""
     views = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
     of_tilings = tuple(
-        Kind(x.a_k_major, x.b_k_major, x.d_row_major, x.a_unaligned, x.b_unaligned, is_swapped)
+        Kind(
+            x.a_k_major,
+            x.b_k_major,
+            x.d_row_major,
+            x.a_unaligned,
+            x.b_unaligned,
+            is_swapped,
+            x.pairs,
+        )
         for x, is_swapped in zip(views, cycle((False, True)), strict=False)
     )
     return Prices(table_of(of_tilings, chip.multiprocessors, parts), views, costs_on(chip))
@@ -295,7 +305,7 @@ def _rates(view: Problem, p: Costs) -> tuple[float, ...]:
     port_a = 1.0 if view.a_unaligned else of_a[_CLASS[view.a_alignment]]
     port_b = 1.0 if view.b_unaligned else of_b[_CLASS[view.b_alignment]]
     port, l2 = 1 / (p.port * 1e3), 1 / (p.l2 * 1e6)
-    store = view.d_item / 2 * (1 + view.reads_c)
+    store = view.stored / 2 * (1 + view.reads_c)
     return port_a * port, port_b * port, port_a**p.l2_lines * l2, port_b**p.l2_lines * l2, store
 
 
@@ -309,7 +319,7 @@ def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
     m, n, k, batch = view.m, view.n, view.k, view.batch
     most_rows = 1 << (m - 1).bit_length() if view.a_k_major else 1 << 30
     one, dram = 2 * k * (m + n), 1 / (p.dram * 1e6)
-    stored = view.d_item * batch * m * n
+    stored = view.stored * batch * m * n
     kept = 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4)  # by L2, from one wave to the next
     offset = dram * (one * batch * kept + stored * view.reads_c) + p.fill
     return (

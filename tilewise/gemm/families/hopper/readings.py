@@ -80,6 +80,8 @@ def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
 def _may_be_packed(product: Product, which: int) -> bool:
     """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
+    if which == B and product.pairing is not None:
+        return False
     return (
         bool(hopper.unaligned(product, which))
         and product.batch * rows * columns > 0

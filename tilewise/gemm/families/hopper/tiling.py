@@ -38,6 +38,8 @@ class Problem(NamedTuple):
         Bytes of an element of C and D.
     reads_c : bool
         Whether C is read.
+    pairs : bool
+        Whether n counts the columns of two matrices B, each half, and D has half as many.
     """
 
     m: int
@@ -54,12 +56,18 @@ class Problem(NamedTuple):
     d_by_tma: bool = True
     d_item: int = 2
     reads_c: bool = False
+    pairs: bool = False
+
+    @property
+    def stored(self) -> float:
+        """The bytes of D for each of the m x n sums."""
+        return self.d_item / (1 + self.pairs)
 
     @property
     def is_streamed(self) -> bool:
         """Whether the product waits for memory more than for arithmetic."""
         m, n, k = self.m, self.n, self.k
-        of_d = m * n * self.d_item / 2 * (1 + self.reads_c)  # as 16-bit elements
+        of_d = m * n * self.stored / 2 * (1 + self.reads_c)  # as 16-bit elements
         return m * n * k < STREAMED_FLOPS * (m * k + k * n + of_d)
 
     @property
@@ -69,6 +77,7 @@ class Problem(NamedTuple):
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
             self.a_unaligned, not self.d_row_major, self.d_by_tma, self.d_item, self.reads_c,
+            self.pairs,
         )  # fmt: skip
 
 
@@ -215,6 +224,8 @@ class Tiling:
             return f"MN-major tiles of B are {how} by {columns} columns"
         if problem.b_k_major and self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
+        if problem.pairs and (words := self._objection_to_pairs(problem)):
+            return words
         if self.split > 1 and (self.tiles > 1 or self.stream_k):
             return "k is divided by split-K or by stream-K, and split-K takes the whole cluster"
         if self.split > max(1, -(-problem.k // BLOCK_K)):
@@ -224,6 +235,26 @@ class Tiling:
         if (self.split - 1) * 4 * self.block_m * self.block_n > self.stages * self.stage_bytes:
             return "the other blocks' accumulators do not fit into the pipeline's stages"
         return ""
+
+    def _objection_to_pairs(self, problem: Problem) -> str:
+        """Return why it can't have the columns of two matrices B in a tile; empty if it can."""
+        if self.swapped:
+            return "pairs are columns of a tile, and would be rows with A and B swapped"
+        if self.b_unaligned:
+            return "pairs are copied by TMA, and B is not 16-byte aligned"
+        each = self.block_n // 2
+        if each % 16:
+            return "of pairs, a tile of D has a multiple of 16 columns, and is half as wide"
+        if each % 32 if not problem.b_k_major else each // self.cluster_m % 8:
+            return "half of a tile of B is no whole TMA boxes"
+        return ""
+
+    def stored_columns(self, pairs: bool) -> int:
+        """Return the columns of D that a warp stages and stores at a time."""
+        columns, tile = self.out_columns, self.block_n // (1 + pairs)
+        while tile % columns:
+            columns //= 2
+        return columns
 
     @cached_property
     def choice(self) -> dict[str, Any]:

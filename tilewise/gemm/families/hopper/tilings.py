@@ -29,6 +29,8 @@ class Kind(NamedTuple):
         As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them.
     swapped : bool
         Whether it is a product's with A and B swapped.
+    pairs : bool
+        Whether the columns of B are of two matrices.
     """
 
     a_k_major: bool
@@ -37,6 +39,7 @@ class Kind(NamedTuple):
     a_unaligned: bool = False
     b_unaligned: bool = False
     swapped: bool = False
+    pairs: bool = False
 
     @property
     def layout(self) -> str:

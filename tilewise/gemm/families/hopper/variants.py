@@ -38,6 +38,9 @@ class Variant(NamedTuple):
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
     by_tma : bool
         Whether TMA stores D.
+    pairs : bool
+        Whether the columns of B are of two matrices: the macro PAIRS comes with the epilogue
+        (fused.py).
     """
 
     dtype: str
@@ -48,6 +51,7 @@ class Variant(NamedTuple):
     reads_c: bool
     d_row_major: bool
     by_tma: bool
+    pairs: bool = False
 
     def defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
         """Return the macros by which the kernel is compiled."""
@@ -72,7 +76,7 @@ class Variant(NamedTuple):
             **({"A_ROWS": self.a_rows} if tiling.a_unaligned else {}),
             "READ_C": int(self.reads_c),
             "OUT_COLUMN_MAJOR": int(not self.d_row_major),
-            "OUT_COLUMNS": tiling.out_columns,
+            "OUT_COLUMNS": tiling.stored_columns(self.pairs),
             "TMA_OUT": int(self.by_tma),
         }
 
