@@ -119,6 +119,18 @@ def test_kernels_stay_within_the_bounds(device: Device, name: str, dtype: str) -
     assert traced.evaluate(x, ())[0].dtype == dtype
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+def test_sigmoid_of_extremes(device: Device, dtype: str) -> None:
+    """Where exp overflows, where the result is no normal number any more, and beyond."""
+    x = np.array([*np.linspace(-110, -80, 200), -745, -708, -np.inf, np.inf, np.nan, 0, 90, 1e30])
+    x = x.astype(dtype)
+    low, high = trace(tw.sigmoid, ()).enclose(*[x.astype(np.float64)] * 2, (), dtype)[0]
+    found = computed(device, lambda acc: tw.sigmoid(acc), x)
+    assert np.all((low <= found) & (found <= high) | np.isnan(x) & np.isnan(found))
+    exact = 1 / (1 + np.exp(-x.astype(np.float64)))
+    assert np.all(np.isnan(x) | (high - exact <= 1e-5 * exact + 4 * np.finfo(dtype).tiny))
+
+
 def test_bounds_say_what_is_not_known() -> None:
     def bounds(function: Any, low: float, high: float) -> tuple[float, float]:
         found = trace(function, ()).enclose(np.array([low]), np.array([high]), (), "float32")

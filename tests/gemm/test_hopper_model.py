@@ -66,7 +66,7 @@ def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:
         variant = Variant("float16", "float16", True, True, 64, False, True, True)
         _, summing = kernels_of(variant, tiling, is_divided=True)
         assert count == 16 // summing.defines["ROW_BLOCKS"]
-    assert "AT_ONCE = 16 / ROW_BLOCKS;" in SUM_SOURCE.read_text(encoding="utf-8")
+    assert "AT_ONCE = 16 / SUMS;" in SUM_SOURCE.read_text(encoding="utf-8")
 
 
 @examples(300, quick=60)

@@ -92,7 +92,8 @@ def _statements(
             yield f"const real x{i} = to_float({at(x)});"
             arrays += 1
     yield from function.statements
+    inside = "if (is_inside) " if function.takes_pairs else ""
     for value, x in zip(function.values[1:], results, strict=True):
-        yield f"{at(x)} = from_float<{TYPES[x[0]]}>({value});"
+        yield f"{inside}{at(x)} = from_float<{TYPES[x[0]]}>({value});"
         arrays += 1
     yield f"return {function.values[0]};"

@@ -17,7 +17,13 @@ __device__ inline float f_tanh(float x) { return tanhf(x); }
 __device__ inline double f_tanh(double x) { return tanh(x); }
 __device__ inline float f_erf(float x) { return erff(x); }
 __device__ inline double f_erf(double x) { return erf(x); }
-__device__ inline float f_sigmoid(float x) { return 1 / (1 + expf(-x)); }
+__device__ inline float f_sigmoid(float x) {
+    // PTX ISA 9.7.3.13, rcp: of at most one ulp of error, and 0 where that is below 2^-126. A division
+    // has a branch for extremes, past which the compiler interleaves no two elements.
+    float value;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(1 + expf(-x)));
+    return value;
+}
 __device__ inline double f_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 __device__ inline float f_sqrt(float x) { return sqrtf(x); }
 __device__ inline double f_sqrt(double x) { return sqrt(x); }

@@ -4,7 +4,8 @@
 // Macros, the first two or none: EPILOGUE, the body of the function, which returns the element of D from
 // ``acc`` and the operands at (batch, row, column) of D; ``real``, the accumulator's type. A kernel
 // takes the operands as its last argument, FUSED_PARAMETER, and hands FUSED on. PAIRS, 1 where D is a
-// function of two products, ``gate`` and ``up``, of A and two matrices B; few kernels take it.
+// function of two products, ``gate`` and ``up``, of A and two matrices B; few kernels take it. Where
+// ``is_inside`` is false, nothing is stored.
 #pragma once
 #include "../ptx/convert.cuh"
 
@@ -19,7 +20,7 @@ constexpr bool FUSES = true;
 #define FUSED_PARAMETER , const __grid_constant__ Fused fused
 #define FUSED fused
 #if PAIRS
-#define FUSED_SUMS real gate, real up
+#define FUSED_SUMS real gate, real up, bool is_inside
 #else
 #define FUSED_SUMS real acc
 #endif

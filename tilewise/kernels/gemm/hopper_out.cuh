@@ -43,10 +43,13 @@ template <typename T> __device__ inline void store_two(T* to, float x, float y) 
 
 #if PAIRS
 // The element of D from its two accumulators. What is stored of it is scaled by ``for_stores`` then.
+// Past D's edge it is of D's last row or column, and not stored: without a branch, past which the compiler
+// interleaves no two elements.
 __device__ inline float finished(float gate, float up, int row, int column, const Out& out, int batch,
                                  const Fused& fused) {
-    if (row >= out.m || column >= out.n) return gate;
-    return fused(scaled(gate, out.alpha), scaled(up, out.alpha), batch, row, column);
+    const bool is_inside = row < out.m && column < out.n;
+    row = min(row, out.m - 1), column = min(column, out.n - 1);
+    return fused(scaled(gate, out.alpha), scaled(up, out.alpha), is_inside, batch, row, column);
 }
 #else
 // The element of D from its accumulator, where the caller gave a function of it; what is stored of it
