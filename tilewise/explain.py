@@ -382,13 +382,10 @@ def title(product: Product) -> str:
 
 def _pairs(product: Product) -> str:
     """What gate and up are, and how their matrices lie."""
-    assert product.pairing is not None
-    whole = product.pairing.whole
-    how = "two arrays"
-    if whole is not None:
-        how = (
-            "the halves of one array" if whole == product.b else "the columns of one array in turn"
-        )
+    how = {
+        "": "two arrays", "halves": "the halves of one array",
+        "interleaved": "the columns of one array in turn",
+    }[product.order]  # fmt: skip
     return f"gate is an element of A·B and up of A·U; B and U are {how}"
 
 

@@ -16,6 +16,7 @@ from tilewise.gemm.plan import offers, plan_of_piece, plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import execute
 from tilewise.numbers import check
+from tilewise.places import Place
 
 A100 = known("a100")
 N, K = 72, 1100
@@ -85,7 +86,7 @@ def test_rows_have_the_same_bits(
 def _ahead(plan: Any, by: int) -> Any:
     from tilewise.gemm.steps import Plan, Step
 
-    steps = tuple(Step(step.kernel, step.launch.moved({0: by})) for step in plan.steps)
+    steps = tuple(Step(step.kernel, step.launch.moved({0: Place(0, by)})) for step in plan.steps)
     return Plan(steps, plan.workspace, plan.chosen, plan.why)
 
 

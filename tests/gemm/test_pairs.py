@@ -40,14 +40,21 @@ FUNCTIONS: list[tuple[Any, tuple[str, ...]]] = [
     (lambda gate, up: (tw.silu(gate) * up, gate, up), ()),
     (lambda gate, up, x: (up - x, gate * 2), ("x",)),
 ]
+EVERY_ORDER = ("apart", *ORDERS)
 SIZES = st.sampled_from([1, 3, 8, 16, 17, 33, 64, 72, 130])
 
 
 def pair(
-    draw: st.DrawFn, rng: np.random.Generator, dtype: str, batch: int, k: int, n: int
+    draw: st.DrawFn,
+    rng: np.random.Generator,
+    orders: Sequence[str],
+    dtype: str,
+    batch: int,
+    k: int,
+    n: int,
 ) -> tuple[dict[str, tuple[Any, Any]], Operand, Pairing]:
     """B and U: in one array, one after the other or in turn, or in arrays of their own."""
-    order = draw(st.sampled_from(["apart", *ORDERS]))
+    order = draw(st.sampled_from(orders))
     if order == "apart":
         b, up = (matrix(draw, rng, dtype, batch, k, n) for _ in range(2))
         if draw(st.booleans()):  # most likely they lie alike
@@ -65,7 +72,9 @@ def pair(
 
 
 @st.composite
-def cases(draw: st.DrawFn, dtypes: Sequence[str], few_rows: bool) -> Case:
+def cases(
+    draw: st.DrawFn, dtypes: Sequence[str], few_rows: bool, orders: Sequence[str] = EVERY_ORDER
+) -> Case:
     dtype = draw(st.sampled_from(dtypes))
     out = draw(st.sampled_from([dtype, ACCUMULATORS[dtype]]))
     m, n = draw(SIZES), draw(SIZES)
@@ -74,7 +83,7 @@ def cases(draw: st.DrawFn, dtypes: Sequence[str], few_rows: bool) -> Case:
     k, batch = draw(st.sampled_from([1, 16, 64, 130, 700])), draw(st.sampled_from([1, 2]))
     alpha = draw(st.sampled_from([1.0, 1.0, -1.5]))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
-    of_pair, of_b, pairing = pair(draw, rng, dtype, batch, k, n)
+    of_pair, of_b, pairing = pair(draw, rng, orders, dtype, batch, k, n)
     arrays = {
         "a": matrix(draw, rng, dtype, batch, m, k),
         **of_pair,
@@ -126,12 +135,13 @@ def test_every_family_answers_pairs(device: Device, family: str, data: st.DataOb
     run(case, found[0].make(), device)
 
 
-@examples(80, quick=8)
+@pytest.mark.parametrize("order", EVERY_ORDER)
+@examples(60, quick=4)
 @given(data=st.data())
 def test_the_hopper_kernel_computes_pairs_in_one_launch(
-    device: Device, data: st.DataObject
+    device: Device, order: str, data: st.DataObject
 ) -> None:
-    case = data.draw(cases(held(HALVES), few_rows=False))
+    case = data.draw(cases(held(HALVES), few_rows=False, orders=[order]))
     found: dict[tuple[Any, ...], Plan] = {}
     for each in offers(case.product, H200):
         if each.family == "hopper":
@@ -149,7 +159,7 @@ def test_the_hopper_kernel_computes_pairs_in_one_launch(
     run(case, plan, device)
 
 
-@pytest.mark.parametrize("order", ["apart", *ORDERS])
+@pytest.mark.parametrize("order", EVERY_ORDER)
 @pytest.mark.parametrize(("n", "k"), [(14336, 4096), (28672, 8192), (11008, 4096)])
 @pytest.mark.parametrize("m", TOKENS)
 def test_products_of_language_models_are_one_launch(m: int, n: int, k: int, order: str) -> None:

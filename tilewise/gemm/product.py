@@ -143,12 +143,18 @@ class Product(NamedTuple):
     pairing: Pairing | None = None
 
     @property
-    def up_at(self) -> Place:
-        """Where U lies, of a product of pairs: the last of the arrays, or in B's."""
+    def order(self) -> str:
+        """One of :data:`ORDERS`, of pairs in one array; elsewhere empty."""
+        if self.pairing is None or self.pairing.whole is None:
+            return ""
+        return ORDERS[self.pairing.whole != self.b]
+
+    def up_at(self, b: Place) -> Place:
+        """Where U lies, of a product of pairs with B at ``b``: there, or the last of the arrays."""
         assert self.pairing is not None
         assert self.epilogue is not None
         if self.pairing.apart is not None:
-            return Place(B, self.pairing.apart)
+            return Place(b.array, b.offset + self.pairing.apart)
         return Place(FIRST_FUSED + len(self.epilogue.arrays))
 
     @property

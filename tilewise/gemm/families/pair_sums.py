@@ -52,7 +52,7 @@ def sums_of(product: Product) -> list[Sums]:
         return [_sums(product, pairing.whole, 2 * product.n, Place(B))]
     return [
         _sums(product, product.b, product.n, Place(B)),
-        _sums(product, pairing.operand, product.n, product.up_at),
+        _sums(product, pairing.operand, product.n, product.up_at(Place(B))),
     ]
 
 
@@ -162,11 +162,10 @@ def _plan(product: Product, found: Sequence[Sums], chosen: Sequence[Offer], over
 def _step(product: Product, found: Sequence[Sums], at: Sequence[Place], overlap: bool) -> Step:
     """Return the launch that computes D of the sums."""
     x, sums, item = product, found[0].product, ITEM_SIZES[found[0].product.out_dtype]
-    assert x.pairing is not None
     up, column_step = at[-1], 1
     if len(found) == 1:
         # A B has the columns of B's array, in their order.
-        is_interleaved = x.pairing.whole is not None and x.b != x.pairing.whole
+        is_interleaved = x.order == "interleaved"
         column_step = 2 if is_interleaved else 1
         up = Place(WORKSPACE, at[0].offset + item * (1 if is_interleaved else x.n))
     types = {"real": REAL[sums.out_dtype], "OUTPUT": TYPES[x.out_dtype]}

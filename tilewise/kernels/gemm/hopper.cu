@@ -16,7 +16,7 @@
 // order of k, so results are reproducible.
 //
 // With PAIRS, D is a function of A B and A U, element by element: a tile's B is columns of B and the same
-// columns of U.
+// columns of U, or neighbouring columns of one matrix that has both in turn.
 //
 // Macros: those of hopper_config.cuh.
 
@@ -122,7 +122,7 @@ hopper(
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
-#if PAIRS
+#if TWO_B
         prefetch(up);
 #endif
         if (TMA_OUT) prefetch_tensor_map(d_map);
@@ -151,16 +151,16 @@ hopper(
             if (SPLIT > 1) next.split(rank);
             Tile tile(next.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
-            int column = (tile.column * CLUSTER_N + beside) * OUT_N;
+            int column = (tile.column * CLUSTER_N + beside) * B_COLUMNS;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
             int end = min(next.first + prefetched_k_steps, next.last);
 #pragma unroll 1
             for (int k_step = next.first; k_step < end; ++k_step) {
                 int p = k_step * BLOCK_K;
                 prefetch_tile_l2<A_K_MAJOR, CLUSTER_N>(a, a_extent, row, p, of_a, beside);
-                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(b, OUT_N, column, p, of_b, below);
-#if PAIRS
-                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(up, OUT_N, column, p, of_b, below);
+                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(b, B_COLUMNS, column, p, of_b, below);
+#if TWO_B
+                prefetch_tile_l2<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(up, B_COLUMNS, column, p, of_b, below);
 #endif
             }
         }
@@ -173,7 +173,7 @@ hopper(
             if (SPLIT > 1) work.split(rank);
             Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
-            int column = (tile.column * CLUSTER_N + beside) * OUT_N;
+            int column = (tile.column * CLUSTER_N + beside) * B_COLUMNS;
             int of_a = matrix_of(a, tile.batch), of_b = matrix_of(b, tile.batch);
 #pragma unroll 1  // unrolled by four it takes two or three times as long to compile, and is no faster
             for (int k_step = work.first; k_step < work.last; ++k_step) {
@@ -183,10 +183,10 @@ hopper(
                 mbarrier_arrive_expect_tx(barrier, (A_UNALIGNED ? 0 : a_extent * LINE_BYTES) +
                                             (B_UNALIGNED ? 0 : B_BYTES));
                 load_tile<A_K_MAJOR, CLUSTER_N>(to, a, a_extent, row, p, of_a, beside, barrier, with_a);
-                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, OUT_N, column, p, of_b,
+                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, B_COLUMNS, column, p, of_b,
                                                                below, barrier, with_b);
-#if PAIRS
-                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES + B_BYTES / 2, up, OUT_N, column,
+#if TWO_B
+                load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES + B_BYTES / 2, up, B_COLUMNS, column,
                                                                p, of_b, below, barrier, with_b);
 #endif
                 if (++stage == STAGES) stage = 0, parity ^= 1;

@@ -12,9 +12,10 @@
 // Cluster   CLUSTER_M, CLUSTER_N: blocks of a cluster along M and N
 // Along k   SPLIT: blocks of a cluster that divide k; STREAM_K: 1 where the last tiles are divided
 // Epilogue  READ_C, OUT_COLUMN_MAJOR: those of hopper_out.cuh
-//           PAIRS: that of fused.cuh. The first half of a tile's columns are of the one matrix B, the
-//           second half the same columns of the other, so that one thread has both accumulators of a
-//           pair; of D a tile has half as many columns
+//           PAIRS: that of fused.cuh; of D a tile has half as many columns. One thread has both
+//           accumulators of a pair: the first half of a tile's columns are of the one matrix B, and the
+//           second half the same columns of the other. With INTERLEAVED, both are in one matrix B, whose
+//           neighbouring columns are pairs
 //           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
 //           OUT_COLUMNS: columns of D that a warp stages and stores at a time, by TMA or itself: 16, 32
 //           or 64 of 16-bit elements, half as many floats
@@ -78,6 +79,10 @@
 #define A_ROWS BLOCK_M
 #endif
 
+#ifndef INTERLEAVED
+#define INTERLEAVED 0
+#endif
+
 #include "fused.cuh"
 #include "../ptx/cluster.cuh"
 #include "../ptx/grid.cuh"
@@ -101,14 +106,16 @@ constexpr int A_EXTENT = A_K_MAJOR && A_UNALIGNED ? A_ROWS : BLOCK_M;
 constexpr int B_BYTES = BLOCK_N * BLOCK_K * 2;
 constexpr int STAGE_BYTES = A_BYTES + B_BYTES;
 constexpr int BOX_BYTES = 64 * BLOCK_K * 2;  // 64 rows or columns of an operand, one TMA box
-constexpr int OUT_N = PAIRS ? BLOCK_N / 2 : BLOCK_N;  // columns of D, and of each matrix B, in a tile
+#define TWO_B (PAIRS && !INTERLEAVED)
+constexpr int OUT_N = PAIRS ? BLOCK_N / 2 : BLOCK_N;      // columns of D in a tile
+constexpr int B_COLUMNS = TWO_B ? BLOCK_N / 2 : BLOCK_N;  // of each matrix B
 // Columns of a TMA box of B, if MN-major. Its rows, 128 bytes or 64, are as wide as its swizzle.
-constexpr int B_BOX_COLUMNS = B_K_MAJOR || OUT_N % 64 == 0 ? 64 : 32;
+constexpr int B_BOX_COLUMNS = B_K_MAJOR || B_COLUMNS % 64 == 0 ? 64 : 32;
 constexpr int TILE_FLOATS = BLOCK_M * BLOCK_N;  // of one partial sum in the workspace
 
 static_assert(ROWS % 64 == 0 && BLOCK_M <= 256, "whole wgmmas of 64 rows; a TMA box has at most 256");
 static_assert(!A_K_MAJOR || BLOCK_M / CLUSTER_N % 8 == 0 && A_EXTENT % 8 == 0, "whole groups of 8 rows of the swizzle");
-static_assert(!B_K_MAJOR || OUT_N / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
+static_assert(!B_K_MAJOR || B_COLUMNS / CLUSTER_M % 8 == 0, "whole groups of 8 rows of the swizzle");
 static_assert(!HAS_UNALIGNED || TILES == 1, "unaligned operands are not multicast");
 static_assert(!PING_PONG || CONSUMERS == 2 && SPLIT == 1 && !HAS_UNALIGNED,
               "PING_PONG needs two consumers and aligned operands, and excludes split-K");
@@ -116,6 +123,6 @@ static_assert(RAW_STAGES >= 3, "two stages are read while others are in flight")
 static_assert(SPLIT == 1 || TILES == 1 && !STREAM_K, "either split-K or stream-K, and split-K takes a cluster");
 static_assert((SPLIT - 1) * 4 * BLOCK_M * BLOCK_N <= STAGES * STAGE_BYTES, "the other blocks' accumulators fit the ring");
 static_assert(BLOCK_N % 16 == 0 && BLOCK_N <= 256, "the width of one wgmma");
-static_assert(B_K_MAJOR || OUT_N % (B_UNALIGNED ? 64 : 32) == 0, "whole TMA boxes, or chunks of 64 columns");
+static_assert(B_K_MAJOR || B_COLUMNS % (B_UNALIGNED ? 64 : 32) == 0, "whole TMA boxes, or chunks of 64 columns");
 static_assert(OUT_N % OUT_COLUMNS == 0, "whole TMA boxes of D");
-static_assert(!PAIRS || !B_UNALIGNED && !READ_C, "pairs are loaded by TMA, and take C as an operand");
+static_assert(!TWO_B || !B_UNALIGNED, "two matrices B are loaded by TMA");

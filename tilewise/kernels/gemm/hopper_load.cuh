@@ -28,8 +28,8 @@ struct UnalignedOperand {
     }
 };
 
-// The second matrix B of pairs, as a parameter.
-#if PAIRS
+// The second matrix B, as a parameter.
+#if TWO_B
 #define UP_PARAMETER const __grid_constant__ MappedOperand up,
 #else
 #define UP_PARAMETER

@@ -17,6 +17,7 @@
 #endif
 
 constexpr bool OUT_FLOAT = sizeof(OUTPUT) == 4;
+static_assert(!PAIRS || !READ_C, "of pairs, there is no C");
 
 struct Out {
     int m, n;

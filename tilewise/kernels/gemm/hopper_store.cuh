@@ -33,6 +33,30 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
     }
 }
 
+#if PAIRS && INTERLEAVED
+// Replaces the first half of the accumulators by the elements of D, where the columns of both matrices are
+// in turn. ``row`` is that of the thread's first accumulator, ``column`` of D that of its first element.
+__device__ inline void finish(Sums& sum, int row, int column, const Out& out, int batch, const Fused& fused) {
+    // Of each 8 columns of D, the pairs of lane t of four are of columns t and t + 4, and its elements of
+    // 2 t and the next. Two exchanges among the four bring each where it belongs.
+    const int lane = threadIdx.x % 32, t = lane % 4, of_four = lane - t;
+    const int from_first = of_four + (t / 2 | t % 2 * 2), from_second = of_four + ((t / 2 | t % 2 * 2) ^ 1);
+#pragma unroll
+    for (int i = 0; i < ROWS / 64; ++i) {
+#pragma unroll
+        for (int j = 0; j < OUT_N / 2; j += 2) {
+            const int y = row + 64 * i + 8 * (j / 2 % 2), x = column + 8 * (j / 4) - t;
+            const float* pair = &sum[i][j / 4 * 8 + j % 4];
+            const float near = finished(pair[0], pair[1], y, x, out, batch, fused);
+            const float far = finished(pair[4], pair[5], y, x + 4, out, batch, fused);
+            const float first = __shfl_sync(~0u, t % 2 ? far : near, from_first);
+            const float second = __shfl_sync(~0u, t % 2 ? near : far, from_second);
+            sum[i][j] = t < 2 ? first : second;
+            sum[i][j + 1] = t < 2 ? second : first;
+        }
+    }
+}
+#else
 // Replaces accumulators by the elements of D, where the caller gave a function of them; with PAIRS the
 // first half of them. ``row`` and ``column`` are those of the thread's first.
 __device__ inline void finish(Sums& sum, int row, int column, const Out& out, int batch, const Fused& fused) {
@@ -49,6 +73,8 @@ __device__ inline void finish(Sums& sum, int row, int column, const Out& out, in
         }
     }
 }
+
+#endif
 
 // The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.
 template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {

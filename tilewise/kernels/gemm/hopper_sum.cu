@@ -2,8 +2,8 @@
 //
 // It is bound by memory, so the tile's sizes are arguments: a few variants serve all of hopper.cu's.
 //
-// Macros: those of hopper_out.cuh; ROW_BLOCKS, blocks of 64 rows of a consumer warpgroup; PAIRS as in
-// hopper_config.cuh.
+// Macros: those of hopper_out.cuh; ROW_BLOCKS, blocks of 64 rows of a consumer warpgroup; PAIRS and
+// INTERLEAVED as in hopper_config.cuh.
 
 #include "../ptx/grid.cuh"
 #include "hopper_out.cuh"
@@ -14,12 +14,16 @@
 #endif
 
 constexpr int MOST_CONSUMERS = 3;
-constexpr int SUMS = PAIRS ? 2 * ROW_BLOCKS : ROW_BLOCKS;  // of a thread, four each: gate's, and then up's
+#ifndef INTERLEAVED
+#define INTERLEAVED 0
+#endif
+#define TWO_B (PAIRS && !INTERLEAVED)
+constexpr int SUMS = TWO_B ? 2 * ROW_BLOCKS : ROW_BLOCKS;  // of a thread, four each: gate's, and then up's
 constexpr int AT_ONCE = 16 / SUMS;  // splits whose loads are all in flight
 
 // Adds the partial sums of each tile in the order of k. Blocks along x are for the tiles of all blocks
-// of the tail's clusters, along y for 8 columns of D each; their threads are the consumers of
-// one tile of hopper.cu, ``block_n`` columns wide.
+// of the tail's clusters, along y for 8 columns each, of D or if INTERLEAVED of B; their threads are the
+// consumers of one tile of hopper.cu, ``block_n`` columns wide.
 extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
     const __grid_constant__ Out out, int block_n, int cluster_m, int cluster_n, int m_clusters,
     int n_clusters, int data_parallel_tiles, int tail_tiles, int splits, const float4* workspace
@@ -63,9 +67,21 @@ extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
     const int block_m = 64 * ROW_BLOCKS * (blockDim.x / 128);
     const int row = (tile.row * cluster_m + rank % cluster_m) * block_m + consumer * 64 * ROW_BLOCKS +
                     warp * 16 + lane / 4;
-    const int column = (tile.column * cluster_n + rank / cluster_m) * (PAIRS ? block_n / 2 : block_n) +
+    const int column = (tile.column * cluster_n + rank / cluster_m) * (TWO_B ? block_n / 2 : block_n) +
                        blockIdx.y * 8 + 2 * (lane % 4);
     const Out of_tile = of_batch(out, tile.batch), stored = FUSES ? for_stores(of_tile) : of_tile;
+#if INTERLEAVED
+    auto store = [&](float gate, float up, int row) {
+        const int column_of_d = column / 2;
+        const float x = finished(gate, up, row, column_of_d, of_tile, tile.batch, FUSED);
+        if (row < out.m && column_of_d < out.n) store_one(x, row, column_of_d, stored);
+    };
+#pragma unroll
+    for (int i = 0; i < ROW_BLOCKS; ++i) {
+        store(sum[i].x, sum[i].y, row + 64 * i);
+        store(sum[i].z, sum[i].w, row + 64 * i + 8);
+    }
+#else
 #if PAIRS
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS; ++i) {
@@ -90,4 +106,5 @@ extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
         store_pair(element(sum[i].z, below + 8, column), element(sum[i].w, below + 8, next), below + 8,
                    column, stored);
     }
+#endif
 }

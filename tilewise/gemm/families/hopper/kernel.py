@@ -37,7 +37,7 @@ class Seen(NamedTuple):
         Whether TMA can store D, and not only the threads themselves.
     reads_c : bool
     up : Matrix or None
-        Of pairs, the transpose of the second B.
+        Of pairs, the transpose of the second B; None where ``b`` is of both, with columns in turn.
     """
 
     a: Matrix
@@ -63,10 +63,10 @@ def objection(product: Product) -> str:
     for name, x in (("A", seen.a), ("B", seen.b)):
         if words := x.unreadable():
             return f"{name} {words}"
-    for x in () if seen.up is None else (seen.b, seen.up):
-        if words := x.unaligned():
-            return f"of pairs, B is copied by TMA, and it {words}"
-        if x.is_k_major is not seen.b.is_k_major:
+    if seen.up is not None:
+        if words := seen.b.unaligned() or seen.up.unaligned():
+            return f"of two matrices B, which TMA copies, one {words}"
+        if seen.up.is_k_major is not seen.b.is_k_major:
             return "the two matrices B lie differently"
     if seen.by_rows is None:
         return "neither dimension of D is contiguous"
@@ -80,7 +80,9 @@ def objection(product: Product) -> str:
 def unaligned(product: Product, which: int) -> str:
     """Return why A or B is not 16-byte aligned; empty if it is."""
     seen = _seen(product)
-    return (seen.a if which == A else seen.b).unaligned()
+    if which == A:
+        return seen.a.unaligned()
+    return seen.b.unaligned() or ("" if seen.up is None else seen.up.unaligned())
 
 
 @lru_cache(maxsize=LATELY)
@@ -91,7 +93,8 @@ def problem(product: Product) -> Problem:
     return Problem(
         product.m, _columns(product), product.k, product.batch, a.is_k_major, b.is_k_major,
         a.alignment, of_b, bool(a.unaligned()), bool(b.unaligned()), bool(by_rows), by_tma,
-        ITEM_SIZES[product.out_dtype], reads_c, up is not None,
+        ITEM_SIZES[product.out_dtype], reads_c, product.pairing is not None,
+        product.pairing is not None and up is None,
     )  # fmt: skip
 
 
@@ -116,8 +119,14 @@ def _seen(product: Product) -> Seen:
         and not d.unaligned()
     )
     a, b = matrix_of(product.a, m, k, batch), matrix_of(product.b.transposed, n, k, batch)
-    pairing = product.pairing
-    up = None if pairing is None else matrix_of(pairing.operand.transposed, n, k, batch)
+    up, pairing = None, product.pairing
+    if pairing is not None:
+        up = matrix_of(pairing.operand.transposed, n, k, batch)
+        if product.order == "interleaved" and pairing.whole is not None:
+            # With columns in turn, rows of both are as good as rows of each; columns are not.
+            are_rows = b.is_k_major and up.is_k_major
+            if not are_rows or b.unaligned() or up.unaligned():
+                b, up = matrix_of(pairing.whole.transposed, 2 * n, k, batch), None
     return Seen(a, b, d, by_rows, by_tma, reads_c, up)
 
 
@@ -164,11 +173,11 @@ def plan(
     a, b, d = seen.a, seen.b, seen.d
     a_rows = tiling.a_rows(view)
     a_box = box_of(a.is_k_major, a_rows, tiling.cluster_n)
-    stored_n = tiling.block_n // (1 + view.pairs)
-    b_box = box_of(b.is_k_major, stored_n, tiling.cluster_m)
+    b_columns = tiling.block_n // (1 if seen.up is None else 2)  # of each matrix B
+    b_box = box_of(b.is_k_major, b_columns, tiling.cluster_m)
     of_up = []
     if seen.up is not None:
-        of_up = [seen.up.operand(product.up_at, product.dtype, b_box, is_unaligned=False)]
+        of_up = [seen.up.operand(product.up_at(b_at), product.dtype, b_box, is_unaligned=False)]
     by_rows, by_tma = view.d_row_major, view.d_by_tma
     d_columns = 2 * tiling.stored_columns(view.pairs) // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
@@ -181,7 +190,7 @@ def plan(
     )
     variant = Variant(
         swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
-        seen.reads_c, by_rows, by_tma, view.pairs,
+        seen.reads_c, by_rows, by_tma, view.pairs, view.interleaved,
     )  # fmt: skip
     kernels = kernels_of(variant, tiling, is_divided)
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
@@ -202,7 +211,7 @@ def plan(
     steps = [fused.step(kernels[0], main, swapped)]
     if is_divided:
         summing = Launch(
-            grid=(at.tail_tiles * tiling.tiles, stored_n // SUM_COLUMNS, 1),
+            grid=(at.tail_tiles * tiling.tiles, b_columns // SUM_COLUMNS, 1),
             block=(128 * tiling.sharers, 1, 1),
             args=(
                 out, tiling.block_n, tiling.cluster_m, tiling.cluster_n,

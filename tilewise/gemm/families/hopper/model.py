@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.gemm.chip import H200, Chip
-from tilewise.gemm.families.hopper.costs import Costs, costs_on
+from tilewise.gemm.families.hopper.costs import COSTS, Costs, costs_on
 from tilewise.gemm.families.hopper.table import (
     LINE,
     Array,
@@ -36,6 +36,9 @@ GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed to
 FIRST = Problem._fields.index("a_k_major")  # of a problem's fields, behind its sizes
 KINDS = 128  # of products, whose prices are kept
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
+# Instructions of SwiGLU for a pair, in the machine code; a multiprocessor issues one of 128 threads
+# in a clock. What a function of a caller's has is not looked at.
+PAIR_INSTRUCTIONS = 13
 
 
 def best(
@@ -114,6 +117,7 @@ def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Pr
             x.b_unaligned,
             is_swapped,
             x.pairs,
+            x.interleaved,
         )
         for x, is_swapped in zip(views, cycle((False, True)), strict=False)
     )
@@ -204,6 +208,9 @@ class Prices:
         kinds = np.array([2 * view.d_by_tma + view.d_row_major for view in views])[table.view]
         rows = np.arange(len(kinds))
         self.end = stores[kinds, rows] * store + p.tile
+        clock = 1e-6 * H200.clock * p.tensor / COSTS.tensor  # in a microsecond
+        of_pairs = np.array([view.pairs for view in views])[table.view]
+        self.end += of_pairs * (table.elements / 2 * (PAIR_INSTRUCTIONS / 128) / clock)
         # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
         self.turn = np.where(table.is_ping_pong, 0.5, 1.0)
         self.once = table.is_ping_pong * self.end + p.fill + p.realign_wait * table.is_unaligned

@@ -10,7 +10,7 @@ from tilewise.gemm import pack
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.tiling import Problem
 from tilewise.gemm.pack import Packing
-from tilewise.gemm.product import A, B, Product
+from tilewise.gemm.product import A, B, Product, paired
 
 # Seconds, and bytes a second, of a launch that packs: fitted to measurements on an H200.
 PACK_START, PACK_RATE = 1.2e-6, 4.1e12
@@ -64,7 +64,10 @@ def readings(product: Product) -> list[Reading]:
         view = product
         if packings:
             a, b = (packings[x].operand if x in packings else None for x in (A, B))
-            view = view._replace(a=a or product.a, b=b or product.b)
+            pairing = product.pairing
+            if b is not None and pairing is not None:  # a copy of the array that has both
+                b, pairing = paired(b, product.order, product.n, product.dtype)
+            view = view._replace(a=a or product.a, b=b or product.b, pairing=pairing)
         if unpacking is not None:
             view = view._replace(d=unpacking.operand)
         if not hopper.objection(view):
@@ -81,7 +84,9 @@ def _may_be_packed(product: Product, which: int) -> bool:
     """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     if which == B and product.pairing is not None:
-        return False
+        if not product.order:
+            return False
+        columns *= 2
     return (
         bool(hopper.unaligned(product, which))
         and product.batch * rows * columns > 0
@@ -92,6 +97,8 @@ def _may_be_packed(product: Product, which: int) -> bool:
 def _packing(product: Product, which: int) -> Packing:
     if which == A:
         return pack.packed(product.a, product.m, product.k, product.batch)
+    if product.pairing is not None and product.pairing.whole is not None:
+        return pack.packed(product.pairing.whole, product.k, 2 * product.n, product.batch)
     return pack.packed(product.b, product.k, product.n, product.batch)
 
 

@@ -98,6 +98,7 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> T
         problem = Problem(
             1 << 20, 1 << 20, 1 << 20, a_k_major=kind.a_k_major, b_k_major=kind.b_k_major,
             a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned, pairs=kind.pairs,
+            interleaved=kind.interleaved,
         )  # fmt: skip
         for each in divided(tilings(kind), parts) if parts else tilings(kind):
             if not each.objection(problem) and fits(each, multiprocessors):

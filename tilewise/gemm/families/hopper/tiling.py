@@ -39,7 +39,9 @@ class Problem(NamedTuple):
     reads_c : bool
         Whether C is read.
     pairs : bool
-        Whether n counts the columns of two matrices B, each half, and D has half as many.
+        Whether n counts the columns of two matrices B, and D has half as many.
+    interleaved : bool
+        Whether the columns of both are in turn in one matrix.
     """
 
     m: int
@@ -57,6 +59,7 @@ class Problem(NamedTuple):
     d_item: int = 2
     reads_c: bool = False
     pairs: bool = False
+    interleaved: bool = False
 
     @property
     def stored(self) -> float:
@@ -77,7 +80,7 @@ class Problem(NamedTuple):
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
             self.a_unaligned, not self.d_row_major, self.d_by_tma, self.d_item, self.reads_c,
-            self.pairs,
+            self.pairs, self.interleaved,
         )  # fmt: skip
 
 
@@ -237,14 +240,16 @@ class Tiling:
         return ""
 
     def _objection_to_pairs(self, problem: Problem) -> str:
-        """Return why it can't have the columns of two matrices B in a tile; empty if it can."""
+        """Return why it can't have pairs of columns in a tile; empty if it can."""
         if self.swapped:
             return "pairs are columns of a tile, and would be rows with A and B swapped"
-        if self.b_unaligned:
-            return "pairs are copied by TMA, and B is not 16-byte aligned"
         each = self.block_n // 2
         if each % 16:
             return "of pairs, a tile of D has a multiple of 16 columns, and is half as wide"
+        if problem.interleaved:
+            return ""
+        if self.b_unaligned:
+            return "two matrices B are copied by TMA, and are not 16-byte aligned"
         if each % 32 if not problem.b_k_major else each // self.cluster_m % 8:
             return "half of a tile of B is no whole TMA boxes"
         return ""

@@ -29,8 +29,8 @@ class Kind(NamedTuple):
         As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them.
     swapped : bool
         Whether it is a product's with A and B swapped.
-    pairs : bool
-        Whether the columns of B are of two matrices.
+    pairs, interleaved : bool
+        As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them.
     """
 
     a_k_major: bool
@@ -40,6 +40,7 @@ class Kind(NamedTuple):
     b_unaligned: bool = False
     swapped: bool = False
     pairs: bool = False
+    interleaved: bool = False
 
     @property
     def layout(self) -> str:

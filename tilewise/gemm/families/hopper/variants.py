@@ -38,9 +38,9 @@ class Variant(NamedTuple):
         Whether D's rows are contiguous, as the kernel stores it, or its columns.
     by_tma : bool
         Whether TMA stores D.
-    pairs : bool
-        Whether the columns of B are of two matrices: the macro PAIRS comes with the epilogue
-        (fused.py).
+    pairs, interleaved : bool
+        As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them. The macro PAIRS comes
+        with the epilogue (fused.py).
     """
 
     dtype: str
@@ -52,6 +52,7 @@ class Variant(NamedTuple):
     d_row_major: bool
     by_tma: bool
     pairs: bool = False
+    interleaved: bool = False
 
     def defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
         """Return the macros by which the kernel is compiled."""
@@ -78,6 +79,7 @@ class Variant(NamedTuple):
             "OUT_COLUMN_MAJOR": int(not self.d_row_major),
             "OUT_COLUMNS": tiling.stored_columns(self.pairs),
             "TMA_OUT": int(self.by_tma),
+            **({"INTERLEAVED": 1} if self.interleaved else {}),
         }
 
 
@@ -88,7 +90,8 @@ def kernels_of(variant: Variant, tiling: Tiling, is_divided: bool) -> tuple[Kern
     kernel = Kernel(SOURCE, "hopper", defines)
     if not is_divided:
         return (kernel,)
-    of_d = {name: defines[name] for name in ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR")}
+    names = ("OUTPUT", "READ_C", "OUT_COLUMN_MAJOR", "INTERLEAVED")
+    of_d = {name: defines[name] for name in names if name in defines}
     of_d["ROW_BLOCKS"] = tiling.row_blocks
     return kernel, Kernel(SUM_SOURCE, "hopper_sum", of_d)
 
