@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from tilewise.gemm.steps import Plan
 from tilewise.precision import HALVES
 
 A100 = Chip("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 1.8e12, 40 << 20)
+FEW = replace(H200, multiprocessors=12)
 FUNCTIONS: list[tuple[Any, tuple[str, ...]]] = [
     (lambda gate, up: tw.silu(gate) * up, ()),
     (lambda gate, up, b1, b3: tw.gelu(gate + b1) * (up + b3), ("b1", "b3")),
@@ -157,6 +159,55 @@ def test_the_hopper_kernel_computes_pairs_in_one_launch(
     kernels = [step.kernel.name for step in plan.steps if "EPILOGUE" in step.kernel.defines]
     assert kernels in (["hopper"], ["hopper", "hopper_sum"])
     run(case, plan, device)
+
+
+SCHEDULES = {
+    "split": lambda choice: choice["split"] > 1,
+    "stream_k": lambda choice: choice["stream_k"],
+    "ping_pong": lambda choice: choice["ping_pong"],
+    "along m": lambda choice: choice["cluster_m"] > 1 and not choice["stream_k"],
+    "along n": lambda choice: choice["cluster_n"] > 1 and not choice["stream_k"],
+}
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("order", EVERY_ORDER)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.sampled(5)
+def test_pairs_in_every_schedule(
+    device: Device, schedule: str, order: str, by_columns: bool
+) -> None:
+    """On few multiprocessors, where small products have tiles for several waves, and a tail."""
+    m, n, k, rng = 136, 136, 520, np.random.default_rng(0)
+
+    def lying(*shape: int) -> Any:
+        x = rng.standard_normal(shape).astype(np.float16)
+        return np.asfortranarray(x[0])[None] if by_columns else x
+
+    a, d, extra = lying(1, m, k), lying(1, m, n), lying(1, m, n)
+    b, up = lying(1, k, n), lying(1, k, n)
+    flat, of_up = (x.swapaxes(1, 2).ravel() if by_columns else x.ravel() for x in (b, up))
+    of_b, pairing = operand(b), Pairing(operand(up))
+    if order != "apart":
+        whole = lying(1, k, 2 * n)
+        flat = of_up = whole.swapaxes(1, 2).ravel() if by_columns else whole.ravel()
+        of_b, pairing = paired(operand(whole), order, n, "float16")
+        halves = whole[..., :n], whole[..., n:]
+        b, up = halves if order == "halves" else (whole[..., 0::2], whole[..., 1::2])
+    traced = trace(lambda gate, up: (tw.silu(gate) * up, gate - up), (), pairs=True)
+    asked = Product(
+        m, n, k, 1, "float16", "float16", 1.0, 0.0, operand(a), of_b, None, operand(d),
+        Epilogue(traced, (), (strided(extra, "float16"),)), pairing=pairing,
+    )  # fmt: skip
+    flats = [x.swapaxes(1, 2).ravel() if by_columns else x.ravel() for x in (a, d, extra)]
+    arrays = {
+        "a": (flats[0], a), "b": (flat, b), "up": (of_up, up), "d": (flats[1], d),
+        "result 1": (flats[2], extra),
+    }  # fmt: skip
+    chip = H200 if schedule == "split" else FEW
+    found = (x for x in offers(asked, chip) if x.family == "hopper")
+    offer = next(x for x in found if SCHEDULES[schedule](x.choice))
+    run(Case(asked, arrays, []), offer.make(), device)
 
 
 @pytest.mark.parametrize("order", EVERY_ORDER)
