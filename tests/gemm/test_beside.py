@@ -12,11 +12,13 @@ import pytest
 
 from tilewise import compiler
 from tilewise.compiler import ahead, nvrtc
+from tilewise.epilogue import trace
 from tilewise.explain import of_shape
 from tilewise.gemm import beside, steps
 from tilewise.gemm.chip import H200
+from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.plan import kernels_of, plan_on
-from tilewise.gemm.product import Product
+from tilewise.gemm.product import ORDERS, Pairing, Product, paired
 from tilewise.gemm.transpose import kernel as transposing
 from tilewise.kernel import Kernel
 
@@ -44,6 +46,23 @@ def test_products_of_the_same_kind() -> None:
     assert {x.m % 8 for x in found} == set(range(8))  # no matrix has rows of m elements
     odd = list(beside.alike(of_shape(97, 6143, 4095, "bfloat16", "TT")))
     assert all(size % 8 for x in odd if x.m > 8 for size in (x.m, x.n, x.k))
+
+
+@pytest.mark.parametrize("order", ["", *ORDERS])
+def test_of_pairs_the_matrices_lie_alike(order: str) -> None:
+    asked = weight(96)
+    b, pairing = paired(asked.b, order, 3072, "bfloat16") if order else (asked.b, Pairing(asked.b))
+    epilogue = Epilogue(trace(lambda gate, up: gate * up, (), pairs=True), ())
+    asked = asked._replace(n=3072, b=b, pairing=pairing, epilogue=epilogue)
+    for x in beside.alike(asked):
+        assert x.pairing is not None
+        assert x.epilogue is epilogue
+        assert x.order == order
+        assert x.pairing.operand.row_stride == x.b.row_stride == 1
+        if x.pairing.whole is not None:
+            assert (x.b, x.pairing) == paired(x.pairing.whole, order, x.n, "bfloat16")
+    kernels = {x.name for x in kernels_of(H200, list(beside.alike(asked))[:20])}
+    assert kernels <= {"hopper", "hopper_sum"}
 
 
 def test_most_of_what_follows_is_foreseen() -> None:

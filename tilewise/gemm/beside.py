@@ -20,7 +20,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import chip_of, kernels_of
-from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.product import Operand, Pairing, Product, paired
 from tilewise.gemm.steps import NotKeptError, Plan, prepare
 from tilewise.kernel import Kernel
 
@@ -122,7 +122,7 @@ def _kind(product: Product) -> Kind:
     asked = product.m, product.n, product.k
     return (
         product.dtype, product.out_dtype, product.beta != 0, product.batch > 1,
-        product.epilogue and product.epilogue.function,
+        product.epilogue and product.epilogue.function, product.pairing is not None, product.order,
         *(x.column_stride == 1 for x in (product.a, product.b, product.d)),
         *(size % 8 == 0 for size, is_row in zip(asked, _rows(product), strict=True) if is_row),
         product.m <= 8, *(bool(x.offset) for x in (product.a, product.b)),
@@ -154,9 +154,12 @@ def _of_sizes(product: Product, *sizes: int) -> Product:
             return Operand(columns, 1, step)
         return Operand(1, rows, step)
 
-    d = lying(product.d, m, n)
+    d, b, pairing = lying(product.d, m, n), lying(product.b, k, n), product.pairing
+    if pairing is not None and pairing.whole is not None:
+        b, pairing = paired(lying(pairing.whole, k, 2 * n), product.order, n, product.dtype)
+    elif pairing is not None:
+        pairing = Pairing(lying(pairing.operand, k, n))
     return Product(
         m, n, k, product.batch, product.dtype, product.out_dtype, product.alpha, product.beta,
-        lying(product.a, m, k), lying(product.b, k, n), d if product.c else None, d,
-        product.epilogue,
+        lying(product.a, m, k), b, d if product.c else None, d, product.epilogue, pairing=pairing,
     )  # fmt: skip
