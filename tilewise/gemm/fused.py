@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
+from typing import NamedTuple
 
 from tilewise.epilogue import Traced
 from tilewise.gemm.epilogue import Strided
@@ -39,7 +39,7 @@ def step(kernel: Kernel, launch: Launch, product: Product) -> Step:
     if epilogue is None:
         return Step(kernel, launch)
     inputs = tuple(_access(x) if isinstance(x, Strided) else None for x in epilogue.inputs)
-    body = _body(epilogue.function, inputs, tuple(_access(x) for x in epilogue.results))
+    text = _text(epilogue.function, inputs, tuple(_access(x) for x in epilogue.results))
     arrays = [
         {
             "pointer": Place(FIRST_FUSED + i), "row_stride": x.row_stride,
@@ -50,15 +50,18 @@ def step(kernel: Kernel, launch: Launch, product: Product) -> Step:
     scalars = [{"value": x} for x in epilogue.scalars]
     given = layout(SOURCE, "Fused").pack({"arrays": arrays, "scalars": scalars})
     is_paired = product.pairing is not None
-    fusing = _fusing(kernel, body, REAL[ACCUMULATORS[product.dtype]], is_paired)
+    fusing = _fusing(kernel, text, REAL[ACCUMULATORS[product.dtype]], is_paired)
     return Step(fusing, replace(launch, args=(*launch.args, given)))
 
 
 @lru_cache(maxsize=KERNELS)
-def _fusing(kernel: Kernel, body: str, real: str, is_paired: bool) -> Kernel:
-    """Return the kernel with a function's body; the same object each time."""
+def _fusing(kernel: Kernel, text: Text, real: str, is_paired: bool) -> Kernel:
+    """Return the kernel with a function's text; the same object each time."""
     pairs = {"PAIRS": 1} if is_paired else {}
-    return kernel.with_macros({"EPILOGUE": body, "real": real, **pairs})
+    macros = {
+        "EPILOGUE": text.body, "EPILOGUE_INPUTS": text.inputs, "EPILOGUE_RESULTS": text.results,
+    }  # fmt: skip
+    return kernel.with_macros({**macros, "real": real, **pairs})
 
 
 def _access(x: Strided) -> Access:
@@ -69,31 +72,38 @@ def _access(x: Strided) -> Access:
     return x.dtype, row, column
 
 
+class Text(NamedTuple):
+    """A function as fused.cuh has it: its body, and the arrays that it reads and stores."""
+
+    body: str
+    inputs: str
+    results: str
+
+
 @cache
-def _body(function: Traced, inputs: tuple[Access | None, ...], results: tuple[Access, ...]) -> str:
-    """Return the function's body, which also stores the results besides the first."""
-    return " ".join(_statements(function, inputs, results))
-
-
-def _statements(
-    function: Traced, inputs: tuple[Access | None, ...], results: tuple[Access, ...]
-) -> Iterator[str]:
-    arrays = scalars = 0
-
-    def at(x: Access) -> str:
-        dtype, row, column = x
-        return f"*at<{TYPES[dtype]}, {row}, {column}>({arrays}, batch, row, column)"
-
+def _text(function: Traced, inputs: tuple[Access | None, ...], results: tuple[Access, ...]) -> Text:
+    """Return the function's text; the results besides the first are stored in its body."""
+    body: list[str] = []
+    read: list[str] = []
+    stored: list[str] = []
+    scalars = 0
     for i, x in enumerate(inputs):
         if x is None:
-            yield f"const real x{i} = scalars[{scalars}].value;"
+            body.append(f"const real x{i} = scalars[{scalars}].value;")
             scalars += 1
         else:
-            yield f"const real x{i} = to_float({at(x)});"
-            arrays += 1
-    yield from function.statements
-    inside = "if (is_inside) " if function.takes_pairs else ""
+            array = f"{len(read)}, {_of(x)}"
+            body.append(f"const real x{i} = OPERAND({array});")
+            read.append(f"ARRAY({array})")
+    body.extend(function.statements)
     for value, x in zip(function.values[1:], results, strict=True):
-        yield f"{inside}{at(x)} = from_float<{TYPES[x[0]]}>({value});"
-        arrays += 1
-    yield f"return {function.values[0]};"
+        array = f"{len(read) + len(stored)}, {_of(x)}"
+        body.append(f"RESULT({array}, {value});")
+        stored.append(f"ARRAY({array})")
+    body.append(f"return {function.values[0]};")
+    return Text(" ".join(body), " ".join(read), " ".join(stored))
+
+
+def _of(x: Access) -> str:
+    dtype, row, column = x
+    return f"{TYPES[dtype]}, {row}, {column}"

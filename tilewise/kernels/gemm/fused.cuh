@@ -1,11 +1,11 @@
 // The caller's function of an epilogue: what becomes of alpha * accumulator + beta * C, element by
 // element, with operands that broadcast over D.
 //
-// Macros, the first two or none: EPILOGUE, the body of the function, which returns the element of D from
-// ``acc`` and the operands at (batch, row, column) of D; ``real``, the accumulator's type. A kernel
-// takes the operands as its last argument, FUSED_PARAMETER, and hands FUSED on. PAIRS, 1 where D is a
-// function of two products, ``gate`` and ``up``, of A and two matrices B; few kernels take it. Where
-// ``is_inside`` is false, nothing is stored.
+// Macros, the first four or none: EPILOGUE, the body of the function, which returns the element of D from
+// ``acc``, reads operands by OPERAND and stores results besides D by RESULT; EPILOGUE_INPUTS and
+// EPILOGUE_RESULTS, an ARRAY for each array that it reads and stores; ``real``, the accumulator's type. A
+// kernel takes the operands as its last argument, FUSED_PARAMETER, and hands FUSED on. PAIRS, 1 where D is a
+// function of two products, ``gate`` and ``up``, of A and two matrices B; few kernels take it.
 #pragma once
 #include "../ptx/convert.cuh"
 
@@ -20,7 +20,7 @@ constexpr bool FUSES = true;
 #define FUSED_PARAMETER , const __grid_constant__ Fused fused
 #define FUSED fused
 #if PAIRS
-#define FUSED_SUMS real gate, real up, bool is_inside
+#define FUSED_SUMS real gate, real up
 #else
 #define FUSED_SUMS real acc
 #endif
@@ -47,8 +47,13 @@ struct Fused {
         if (COLUMN != NOT) found += COLUMN == BY_ONE ? column : column * arrays[i].column_stride;
         return found;
     }
+    // One element.
     __device__ real operator()(FUSED_SUMS, unsigned batch, long long row, long long column) const {
+#define OPERAND(i, T, ROW, COLUMN) to_float(*at<T, ROW, COLUMN>(i, batch, row, column))
+#define RESULT(i, T, ROW, COLUMN, value) *at<T, ROW, COLUMN>(i, batch, row, column) = from_float<T>(value)
         EPILOGUE
+#undef OPERAND
+#undef RESULT
     }
 };
 #else

@@ -280,6 +280,14 @@ hopper(
                 continue;
             }
             if (SPLIT > 1) work.split(rank);
+#ifdef EPILOGUE
+            if (work.slot < 0 && (SPLIT == 1 || rank == 0)) {
+                const Tile tile(work.tile, m_clusters, n_clusters);
+                const int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS;
+                const int column = (tile.column * CLUSTER_N + beside) * OUT_N;
+                prefetch_operands(FUSED, Spot{(unsigned)tile.batch, row, column, out.m, out.n}, thread);
+            }
+#endif
             if (PING_PONG) {
                 // The mainloops run in the order of the tiles. Otherwise a consumer that waits for a
                 // stage one pass through the ring too early would see the parity of an older
@@ -335,7 +343,9 @@ hopper(
             } else {
                 const Out of_tile = of_batch(out, tile.batch), stored = for_stores(of_tile);
                 const int own_row = row + lane / 4, own_column = column + 2 * (lane % 4);
+#ifdef EPILOGUE
                 finish(sum, own_row, own_column, of_tile, tile.batch, FUSED);
+#endif
                 if constexpr (TMA_OUT) {
                     tma_store_tile(sum, own, lane, d_map, row, column, tile.batch, stored.alpha,
                                    next_buffer);

@@ -34,7 +34,7 @@ __device__ inline Out of_batch(Out out, int batch) {
     return out;
 }
 
-// Whether C is added where elements are stored: with a caller's function that is done before (finished).
+// Whether C is added where elements are stored: with a caller's function that is done before (hopper_fused.cuh).
 constexpr bool ADDS_C = READ_C && !FUSES;
 
 __device__ inline void store_two(float* to, float x, float y) { *(float2*)to = make_float2(x, y); }
@@ -42,29 +42,7 @@ template <typename T> __device__ inline void store_two(T* to, float x, float y) 
     *(u32*)to = pack_pair<T>(x, y);
 }
 
-#if PAIRS
-// The element of D from its two accumulators. What is stored of it is scaled by ``for_stores`` then.
-// Past D's edge it is of D's last row or column, and not stored: without a branch, past which the compiler
-// interleaves no two elements.
-__device__ inline float finished(float gate, float up, int row, int column, const Out& out, int batch,
-                                 const Fused& fused) {
-    const bool is_inside = row < out.m && column < out.n;
-    row = min(row, out.m - 1), column = min(column, out.n - 1);
-    return fused(scaled(gate, out.alpha), scaled(up, out.alpha), is_inside, batch, row, column);
-}
-#else
-// The element of D from its accumulator, where the caller gave a function of it; what is stored of it
-// is scaled by ``for_stores`` then, and no C is added. Elsewhere the accumulator.
-__device__ inline float finished(float x, int row, int column, const Out& out, int batch, const Fused& fused) {
-    if (!FUSES || row >= out.m || column >= out.n) return x;
-    x = scaled(x, out.alpha);
-    if (READ_C) {
-        u64 from = OUT_COLUMN_MAJOR ? column * out.ldc + row : row * out.ldc + column;
-        x = plus_c(x, out.beta, to_float(((const OUTPUT*)out.c)[from]));
-    }
-    return fused(x, batch, row, column);
-}
-#endif
+// How what a caller's function returned is stored: it is scaled already.
 __device__ inline Out for_stores(Out out) {
     if (FUSES) out.alpha = 1;
     return out;

@@ -12,7 +12,7 @@
 #include "../ptx/memory.cuh"
 #include "../ptx/shared.cuh"
 #include "../ptx/tma.cuh"
-#include "hopper_out.cuh"
+#include "hopper_fused.cuh"
 #include "unaligned.cuh"
 
 typedef float Sums[ROWS / 64][BLOCK_N / 2];
@@ -33,47 +33,100 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
     }
 }
 
-#if PAIRS && INTERLEAVED
-// Replaces the first half of the accumulators by the elements of D, where the columns of both matrices are
-// in turn. ``row`` is that of the thread's first accumulator, ``column`` of D that of its first element.
-__device__ inline void finish(Sums& sum, int row, int column, const Out& out, int batch, const Fused& fused) {
-    // Of each 8 columns of D, the pairs of lane t of four are of columns t and t + 4, and its elements of
-    // 2 t and the next. Two exchanges among the four bring each where it belongs.
-    const int lane = threadIdx.x % 32, t = lane % 4, of_four = lane - t;
-    const int from_first = of_four + (t / 2 | t % 2 * 2), from_second = of_four + ((t / 2 | t % 2 * 2) ^ 1);
+#ifdef EPILOGUE
+// The function is applied to so many 8 columns at a time, in a loop that is not unrolled: its code, which a
+// tile runs once, takes longer to arrive at the multiprocessor than to run.
+constexpr int FUSED_BLOCKS = OUT_N % 32 == 0 && sizeof(Sums) <= 128 * sizeof(float) && !PAIRS ? 4 : 2;
+constexpr int FUSED_PARTS = OUT_N / (8 * FUSED_BLOCKS), FUSED_STEPS = ROWS / 64 * FUSED_PARTS;
+
+// Copies the accumulators of a step to ``x``, or back. Registers have no index: by a branch for each step.
+template <bool BACK, int FROM = 0, int TO = FUSED_STEPS, int COUNT>
+__device__ inline void copy_sums(Sums& sum, int first, int step, float (&x)[COUNT]) {
+    if constexpr (TO - FROM == 1) {
+        float* there = sum[FROM / FUSED_PARTS] + first + FROM % FUSED_PARTS * COUNT;
 #pragma unroll
-    for (int i = 0; i < ROWS / 64; ++i) {
-#pragma unroll
-        for (int j = 0; j < OUT_N / 2; j += 2) {
-            const int y = row + 64 * i + 8 * (j / 2 % 2), x = column + 8 * (j / 4) - t;
-            const float* pair = &sum[i][j / 4 * 8 + j % 4];
-            const float near = finished(pair[0], pair[1], y, x, out, batch, fused);
-            const float far = finished(pair[4], pair[5], y, x + 4, out, batch, fused);
-            const float first = __shfl_sync(~0u, t % 2 ? far : near, from_first);
-            const float second = __shfl_sync(~0u, t % 2 ? near : far, from_second);
-            sum[i][j] = t < 2 ? first : second;
-            sum[i][j + 1] = t < 2 ? second : first;
+        for (int j = 0; j < COUNT; ++j) {
+            // Opaque, or the compiler selects each of the values among all steps'.
+            if (BACK) asm volatile("mov.b32 %0, %1;" : "=f"(there[j]) : "f"(x[j]));
+            else asm volatile("mov.b32 %0, %1;" : "=f"(x[j]) : "f"(there[j]));
         }
-    }
-}
-#else
-// Replaces accumulators by the elements of D, where the caller gave a function of them; with PAIRS the
-// first half of them. ``row`` and ``column`` are those of the thread's first.
-__device__ inline void finish(Sums& sum, int row, int column, const Out& out, int batch, const Fused& fused) {
-#pragma unroll
-    for (int j = 0; FUSES && j < OUT_N / 2; ++j) {
-#pragma unroll
-        for (int i = 0; i < ROWS / 64; ++i) {
-            int y = row + 64 * i + 8 * (j / 2 % 2), x = column + 8 * (j / 4) + j % 2;
-#if PAIRS
-            sum[i][j] = finished(sum[i][j], sum[i][j + OUT_N / 2], y, x, out, batch, fused);
-#else
-            sum[i][j] = finished(sum[i][j], y, x, out, batch, fused);
-#endif
-        }
+    } else {
+        constexpr int MIDDLE = (FROM + TO) / 2;
+        if (step < MIDDLE) copy_sums<BACK, FROM, MIDDLE>(sum, first, step, x);
+        else copy_sums<BACK, MIDDLE, TO>(sum, first, step, x);
     }
 }
 
+// Replaces accumulators by the elements of D that the caller's function makes of them; of pairs the first
+// half. ``row`` and ``column`` are those of the thread's first, ``column`` of D. What a step reads is asked for a step
+// before.
+__device__ inline void finish(Sums& sum, int row, int column, const Out& out, unsigned batch,
+                              const Fused& fused) {
+    const int t = threadIdx.x % 4;
+    if (INTERLEAVED) column -= t;
+    auto spot = [&](int step) {
+        return Spot{batch, row + 64 * (step / FUSED_PARTS),
+                    column + 8 * FUSED_BLOCKS * (step % FUSED_PARTS), out.m, out.n};
+    };
+    Operands<FUSED_BLOCKS> next;
+    next.load(fused, out, spot(0));
+#pragma unroll 1
+    for (int step = 0; step < FUSED_STEPS; ++step) {
+        const Operands<FUSED_BLOCKS> operands = next;
+        if (step + 1 < FUSED_STEPS) next.load(fused, out, spot(step + 1));
+        float x[4 * FUSED_BLOCKS], up[4 * FUSED_BLOCKS];
+#if INTERLEAVED
+        float both[8 * FUSED_BLOCKS];
+        copy_sums<false>(sum, 0, step, both);
+#pragma unroll
+        for (int j = 0; j < 4 * FUSED_BLOCKS; ++j) {
+            const int at = j / 4 * 8 + j / 2 % 2 * 2 + j % 2 * 4;
+            x[j] = both[at], up[j] = both[at + 1];
+        }
+#else
+        copy_sums<false>(sum, 0, step, x);
+        if (PAIRS) copy_sums<false>(sum, OUT_N / 2, step, up);
+#endif
+        Function<FUSED_BLOCKS>()(x, up, operands, fused, out, spot(step));
+#if INTERLEAVED
+        // Of each 8 columns of D, lane t of four has columns t and t + 4, and is to have 2 t and the next.
+        // Two exchanges among the four bring each where it belongs.
+        const int of_four = threadIdx.x % 32 - t, from_first = of_four + (t / 2 | t % 2 * 2);
+        const int from_second = of_four + ((t / 2 | t % 2 * 2) ^ 1);
+#pragma unroll
+        for (int j = 0; j < 4 * FUSED_BLOCKS; j += 2) {
+            const float first = __shfl_sync(~0u, t % 2 ? x[j + 1] : x[j], from_first);
+            const float second = __shfl_sync(~0u, t % 2 ? x[j] : x[j + 1], from_second);
+            x[j] = t < 2 ? first : second;
+            x[j + 1] = t < 2 ? second : first;
+        }
+#endif
+        copy_sums<true>(sum, 0, step, x);
+    }
+}
+
+// Prefetches to L2, while a tile's mainloop runs, the ROWS x OUT_N elements of an operand that its
+// epilogue reads.
+template <typename T, Step ROW, Step COLUMN>
+__device__ inline void prefetch_operand(const Strided& array, const Spot& at, int thread) {
+    if (ROW == NOT || COLUMN == NOT || ROW == BY_STRIDE && COLUMN == BY_STRIDE) return;
+    constexpr bool BY_ROWS = COLUMN == BY_ONE;
+    constexpr int LINES = BY_ROWS ? ROWS : OUT_N, LENGTH = BY_ROWS ? OUT_N : ROWS;
+    constexpr int PIECE = 128 / sizeof(T), PIECES = (LENGTH + PIECE - 1) / PIECE;
+    const T* matrix = (const T*)array.pointer + at.batch * array.batch_stride;
+#pragma unroll 1
+    for (int i = thread; i < LINES * PIECES; i += 128) {
+        const int line = i % LINES, along = i / LINES * PIECE;
+        const int row = at.row + (BY_ROWS ? line : along), column = at.column + (BY_ROWS ? along : line);
+        if (row >= at.m || column >= at.n) continue;
+        prefetch_l2(matrix + (BY_ROWS ? row * array.row_stride + column : column * array.column_stride + row));
+    }
+}
+__device__ inline void prefetch_operands(const Fused& fused, const Spot& at, int thread) {
+#define ARRAY(i, T, ROW, COLUMN) prefetch_operand<T, ROW, COLUMN>(fused.arrays[i], at, thread);
+    EPILOGUE_INPUTS
+#undef ARRAY
+}
 #endif
 
 // The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.

@@ -6,7 +6,7 @@
 // INTERLEAVED as in hopper_config.cuh.
 
 #include "../ptx/grid.cuh"
-#include "hopper_out.cuh"
+#include "hopper_fused.cuh"
 #include "hopper_tile.cuh"
 
 #ifndef ROW_BLOCKS
@@ -14,9 +14,6 @@
 #endif
 
 constexpr int MOST_CONSUMERS = 3;
-#ifndef INTERLEAVED
-#define INTERLEAVED 0
-#endif
 #define TWO_B (PAIRS && !INTERLEAVED)
 constexpr int SUMS = TWO_B ? 2 * ROW_BLOCKS : ROW_BLOCKS;  // of a thread, four each: gate's, and then up's
 constexpr int AT_ONCE = 16 / SUMS;  // splits whose loads are all in flight
@@ -73,8 +70,9 @@ extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
 #if INTERLEAVED
     auto store = [&](float gate, float up, int row) {
         const int column_of_d = column / 2;
-        const float x = finished(gate, up, row, column_of_d, of_tile, tile.batch, FUSED);
-        if (row < out.m && column_of_d < out.n) store_one(x, row, column_of_d, stored);
+        if (row >= out.m || column_of_d >= out.n) return;
+        const float x = FUSED(scaled(gate, out.alpha), scaled(up, out.alpha), tile.batch, row, column_of_d);
+        store_one(x, row, column_of_d, stored);
     };
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS; ++i) {
@@ -82,29 +80,24 @@ extern "C" __global__ void __launch_bounds__(128 * MOST_CONSUMERS) hopper_sum(
         store(sum[i].z, sum[i].w, row + 64 * i + 8);
     }
 #else
-#if PAIRS
+#ifdef EPILOGUE
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS; ++i) {
-        const float4 gate = sum[i], up = sum[i + ROW_BLOCKS];
-        auto pair = [&](float gate, float up, int y, int x) {
-            return finished(gate, up, row + 64 * i + y, column + x, of_tile, tile.batch, FUSED);
-        };
-        sum[i] = make_float4(pair(gate.x, up.x, 0, 0), pair(gate.y, up.y, 0, 1), pair(gate.z, up.z, 8, 0),
-                             pair(gate.w, up.w, 8, 1));
+        const Spot at{(unsigned)tile.batch, row + 64 * i, column, out.m, out.n};
+        Operands<1> operands;
+        operands.load(FUSED, of_tile, at);
+        float x[4] = {sum[i].x, sum[i].y, sum[i].z, sum[i].w};
+        const float4 more = sum[PAIRS ? i + ROW_BLOCKS : i];
+        const float up[4] = {more.x, more.y, more.z, more.w};
+        Function<1>()(x, up, operands, FUSED, of_tile, at);
+        sum[i] = make_float4(x[0], x[1], x[2], x[3]);
     }
-    auto element = [](float x, int, int) { return x; };
-#else
-    auto element = [&](float x, int row, int column) {
-        return finished(x, row, column, of_tile, tile.batch, FUSED);
-    };
 #endif
 #pragma unroll
     for (int i = 0; i < ROW_BLOCKS; ++i) {
-        const int below = row + 64 * i, next = column + 1;
-        store_pair(element(sum[i].x, below, column), element(sum[i].y, below, next), below, column,
-                   stored);
-        store_pair(element(sum[i].z, below + 8, column), element(sum[i].w, below + 8, next), below + 8,
-                   column, stored);
+        const int below = row + 64 * i;
+        store_pair(sum[i].x, sum[i].y, below, column, stored);
+        store_pair(sum[i].z, sum[i].w, below + 8, column, stored);
     }
 #endif
 }

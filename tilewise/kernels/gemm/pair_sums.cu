@@ -27,7 +27,7 @@ pair_sums(const __grid_constant__ PairSums p FUSED_PARAMETER) {
     for (size_t line = blockIdx.y; line < lines; line += gridDim.y) {
         const size_t at = line * p.pitch + (size_t)column * p.column_step;
         const unsigned row = line % p.m, batch = line / p.m;
-        const real value = FUSED(p.gate[at], p.up[at], true, batch, row, column);
+        const real value = FUSED(p.gate[at], p.up[at], batch, row, column);
         *p.d[batch].at(row, column) = from_float<OUTPUT>(value);
     }
 }
