@@ -39,7 +39,9 @@ DOUBT = 0.02  # of a cost's logarithm: tilings that are expected to be so near m
 TAIL, MOST = 3.0, 0.5  # how much a regret's square counts beside it; the most that one counts
 OF_TIMES, OF_START = 5.0, 0.002  # what errors of times and changes count in the fit to choices
 ROBUST = 0.1  # errors beyond count by their size, not by their square
-FIXED = ("rows", "columns", "realign", "realign_wait", "realign_latency")
+FIXED = (
+    "rows", "columns", "realign", "realign_wait", "realign_latency", "issue", "operand",
+)  # fmt: skip
 FREEDOM = 1.3  # of a cost's logarithm, around what it was
 
 Array = npt.NDArray[np.float64]

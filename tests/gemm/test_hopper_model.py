@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product as combinations
 from itertools import starmap
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,14 +15,19 @@ from hypothesis import strategies as st
 from reference import examples
 from test_tilings import chip, large, multiprocessors, problems
 
+import tilewise as tw
+from tilewise.epilogue import trace
 from tilewise.gemm.chip import H200
+from tilewise.gemm.epilogue import Epilogue, Strided
+from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.costs import costs_on
 from tilewise.gemm.families.hopper.cover import MOST_TILES, cover, fits
-from tilewise.gemm.families.hopper.table import Sizes, Table, cover_table, sizes_of
+from tilewise.gemm.families.hopper.table import Array, Sizes, Table, cover_table, sizes_of
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import Kind, tilings
 from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant, kernels_of
+from tilewise.gemm.product import Operand, Product
 
 KINDS = list(starmap(Kind, combinations((False, True), repeat=6)))
 EVERY = list(dict.fromkeys(each for kind in KINDS for each in tilings(kind)))
@@ -124,3 +130,56 @@ def test_a_slower_chip_takes_longer() -> None:
     flat = Problem(16384, 16384, 64)
     slow_memory = replace(H200, memory=H200.memory / 4)
     assert model.seconds_of(tiling, flat, slow_memory) > 1.5 * model.seconds_of(tiling, flat, H200)
+
+
+@given(problem=problems(), fused=st.floats(1, 100), moved=st.floats(0, 16))
+def test_a_function_takes_time(problem: Problem, fused: float, moved: float) -> None:
+    """Of its instructions and its bytes; and where there is none, none of its costs counts."""
+    found = [tiling for tiling in EVERY if not tiling.objection(problem)]
+    table = Table(found, [0] * len(found), H200.multiprocessors)
+    costs = costs_on(H200)
+
+    def times(fused: float = 0.0, moved: float = 0.0) -> Array:
+        view = problem._replace(fused=fused, moved=moved)
+        return model.seconds(table, [view], costs, only_worth=False)
+
+    dear = replace(costs, issue=costs.issue / 100, operand=1e3)
+    plain = times()
+    assert (model.seconds(table, [problem], dear, only_worth=False) == plain).all()
+    assert (times(fused=fused) > plain).all()
+    assert (times(fused=2 * fused) > times(fused=fused)).all()
+    assert (times(fused=fused, moved=moved) >= times(fused=fused)).all()
+
+
+def test_ping_pong_hides_a_function_behind_the_mainloop() -> None:
+    """All but that of the last tile, as long as it takes less time."""
+    whole, in_turn = (Tiling(128, 192, 2, 1, ping_pong=x) for x in (False, True))
+
+    def added(tiling: Tiling, k: int, fused: float) -> float:
+        problem = Problem(128 * 66 * 8, 192 * 2, k)  # eight waves
+        more = model.seconds_of(tiling, problem._replace(fused=fused))
+        return more - model.seconds_of(tiling, problem)
+
+    tile = 128 * 192 * 30 / (costs_on(H200).issue * 1e9)
+    assert added(whole, 4096, 30) > 7 * tile
+    assert added(in_turn, 4096, 30) < 3 * tile
+    assert added(in_turn, 64, 300) > 30 * tile  # ten times as long, and nothing to hide it behind
+
+
+def test_a_function_is_counted() -> None:
+    """By its instructions and its operands; the same work whichever way round D is."""
+    d = Operand(64, 1)
+
+    def problem(function: Any, **inputs: Strided) -> Problem:
+        epilogue = Epilogue(trace(function, tuple(inputs)), tuple(inputs.values()))
+        return hopper.problem(
+            Product(64, 64, 64, 1, "bfloat16", "bfloat16", 1.0, 0.0, d, d, None, d, epilogue)
+        )
+
+    row, whole = Strided("bfloat16", 0, 1), Strided("float32", 64, 1)
+    biased = problem(lambda acc, x: acc + x, x=row)
+    assert biased.moved == 0
+    assert biased.fused < problem(lambda acc, x: acc + x, x=whole).fused
+    assert problem(lambda acc, x: acc + x, x=whole).moved == 4
+    assert problem(lambda acc, x: tw.gelu(acc + x), x=row).fused > biased.fused + 15
+    assert (biased.swapped.fused, biased.swapped.moved) == (biased.fused, biased.moved)

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from tilewise.epilogue.evaluate import Enclosure, Floats, Interval, evaluated
+from tilewise.epilogue.instructions import instructions_of
 from tilewise.epilogue.symbols import Symbol, Symbols, number
 from tilewise.errors import TraceError
 
@@ -42,10 +43,13 @@ class Traced:
         all are of the type ``real``.
     values : tuple of str
         A C++ expression for each result.
+    instructions : int
+        How many compute it for one element.
     """
 
     __slots__ = (
-        "__weakref__", "_needed", "is_tuple", "operands", "results", "statements", "sums", "values",
+        "__weakref__", "_needed", "instructions", "is_tuple", "operands", "results", "statements",
+        "sums", "values",
     )  # fmt: skip
 
     def __init__(
@@ -58,6 +62,7 @@ class Traced:
         self.sums = sums
         self.operands, self.results, self.is_tuple = operands, results, is_tuple
         self._needed = _needed(results)
+        self.instructions = instructions_of(self._needed, sums)
         names: dict[int, str] = {}
         statements: list[str] = []
         for symbol in self._needed:

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewise.epilogue import Traced
+from tilewise.places import ITEM_SIZES
+
+AROUND = 4.0
+"""Instructions for each element around the function: scaling it, and copying it from and to where
+it is kept (hopper_store.cuh)."""
+ALONG, EACH = 0.5, 1.5
+"""The same to read an operand that only the row or the column decides, whose loads serve several
+elements, and to read or store an element of a matrix, of two by one instruction."""
 
 
 class Strided(NamedTuple):
@@ -21,6 +29,11 @@ class Strided(NamedTuple):
     row_stride: int
     column_stride: int
     batch_stride: int = 0
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether each element of a matrix has one of its own."""
+        return self.row_stride != 0 and self.column_stride != 0
 
     @property
     def transposed(self) -> Strided:
@@ -53,6 +66,17 @@ class Epilogue(NamedTuple):
     def scalars(self) -> tuple[float, ...]:
         """The operands that are numbers."""
         return tuple(x for x in self.inputs if not isinstance(x, Strided))
+
+    @property
+    def instructions(self) -> float:
+        """How many a thread executes for each element of D."""
+        accesses = sum(EACH if x.is_matrix else ALONG for x in self.arrays)
+        return AROUND + self.function.instructions + accesses
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that are read and stored of memory, besides D, for each element of D."""
+        return sum(ITEM_SIZES[x.dtype] for x in self.arrays if x.is_matrix)
 
     @property
     def transposed(self) -> Epilogue:

@@ -44,6 +44,12 @@ class Costs:
         The time that the blocks of a cluster wait for each other in a k-step.
     few_stages : float
         How many times longer a k-step takes with at most three pipeline stages.
+    issue : float
+        The instructions of threads that a multiprocessor issues in a nanosecond, of a caller's
+        function: 4 of a warp a clock. That is not fitted.
+    operand : float
+        The time for which a tile's epilogue waits for a caller's first operands: about the latency
+        of L2, to which the mainloop prefetched them. That is not fitted.
     store : float
         The elements of D that a multiprocessor stores by TMA in a nanosecond.
     store_widths : (float, float, float)
@@ -95,6 +101,8 @@ class Costs:
     k_step: float = 0.0886
     cluster: float = 0.0199
     few_stages: float = 1.02
+    issue: float = 4 * 32 * 1.755
+    operand: float = 0.2
     store: float = 38.3
     store_widths: tuple[float, ...] = (1.79, 1.77, 1.61)
     store_columns: float = 1.34
@@ -125,6 +133,7 @@ class Costs:
             tensor=self.tensor * clock, port=self.port * clock, partial=self.partial * clock,
             multicast_a=self.multicast_a * clock, multicast_b=self.multicast_b * clock,
             store=self.store * clock, rows=self.rows * clock, columns=self.columns * clock,
+            issue=self.issue * clock,
             split_add=self.split_add * clock, realign=self.realign * clock,
             l2=self.l2 * whole,
             dram=self.dram * memory, write=tuple(x * memory for x in self.write),

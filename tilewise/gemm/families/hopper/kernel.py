@@ -90,11 +90,13 @@ def problem(product: Product) -> Problem:
     """Return what decides how fast a product's tiles are."""
     a, b, _, by_rows, by_tma, reads_c, up = _seen(product)
     of_b = b.alignment if up is None else min(b.alignment, up.alignment)
+    epilogue, sums = product.epilogue, 1 if product.pairing is None else 2
+    fused, moved = (epilogue.instructions / sums, epilogue.bytes / sums) if epilogue else (0.0, 0.0)
     return Problem(
         product.m, _columns(product), product.k, product.batch, a.is_k_major, b.is_k_major,
         a.alignment, of_b, bool(a.unaligned()), bool(b.unaligned()), bool(by_rows), by_tma,
         ITEM_SIZES[product.out_dtype], reads_c, product.pairing is not None,
-        product.pairing is not None and up is None,
+        product.pairing is not None and up is None, fused, moved,
     )  # fmt: skip
 
 

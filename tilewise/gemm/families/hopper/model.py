@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.gemm.chip import H200, Chip
-from tilewise.gemm.families.hopper.costs import COSTS, Costs, costs_on
+from tilewise.gemm.families.hopper.costs import Costs, costs_on
 from tilewise.gemm.families.hopper.table import (
     LINE,
     Array,
@@ -38,7 +38,6 @@ KINDS = 128  # of products, whose prices are kept
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
 # Instructions of SwiGLU for a pair, in the machine code; a multiprocessor issues one of 128 threads
 # in a clock. What a function of a caller's has is not looked at.
-PAIR_INSTRUCTIONS = 13
 
 
 def best(
@@ -207,10 +206,9 @@ class Prices:
         ])  # fmt: skip
         kinds = np.array([2 * view.d_by_tma + view.d_row_major for view in views])[table.view]
         rows = np.arange(len(kinds))
+        fused = np.array([view.fused for view in views])[table.view] / (p.issue * 1e3)
         self.end = stores[kinds, rows] * store + p.tile
-        clock = 1e-6 * H200.clock * p.tensor / COSTS.tensor  # in a microsecond
-        of_pairs = np.array([view.pairs for view in views])[table.view]
-        self.end += of_pairs * (table.elements / 2 * (PAIR_INSTRUCTIONS / 128) / clock)
+        self.end += table.elements * fused + p.operand * (fused > 0)
         # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
         self.turn = np.where(table.is_ping_pong, 0.5, 1.0)
         self.once = table.is_ping_pong * self.end + p.fill + p.realign_wait * table.is_unaligned
@@ -220,6 +218,7 @@ class Prices:
         # Of the stream-K tail: storing its partial sums, float32, and the launch that adds them up.
         self.partial = p.tile + table.elements / (p.partial * 1e3)
         self.sum_bytes = 8 * table.elements * table.blocks / (p.sum_bytes * 1e6)
+        self.sum_fused = table.elements * table.blocks * fused / processors
         self.last_wave = table.blocks * (p.last_wave / processors)
 
     def seconds(self, views: Sequence[Problem], only_worth: bool = True) -> Array:
@@ -258,6 +257,7 @@ class Prices:
         added *= p.sum_splits
         added += of_last * self.sum_bytes
         added += p.sum_launch
+        added += at.last * self.sum_fused
         time += added * at.has_tail
         if only_worth:
             time[is_excluded(table, at, sizes)] = math.inf
@@ -328,7 +328,8 @@ def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
     one, dram = 2 * k * (m + n), 1 / (p.dram * 1e6)
     stored = view.stored * batch * m * n
     kept = 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4)  # by L2, from one wave to the next
-    offset = dram * (one * batch * kept + stored * view.reads_c) + p.fill
+    read = stored * view.reads_c + view.moved * batch * m * n
+    offset = dram * (one * batch * kept + read) + p.fill
     return (
         *sizes_of(m, n, k, batch), most_rows, batch * (m + n), 2 * k * dram * (1 - kept), offset,
         stored,

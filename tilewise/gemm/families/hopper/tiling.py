@@ -42,6 +42,9 @@ class Problem(NamedTuple):
         Whether n counts the columns of two matrices B, and D has half as many.
     interleaved : bool
         Whether the columns of both are in turn in one matrix.
+    fused, moved : float
+        Of a caller's function, for each of the m x n sums: the instructions of a thread, and the
+        bytes that it reads and stores besides D.
     """
 
     m: int
@@ -60,6 +63,8 @@ class Problem(NamedTuple):
     reads_c: bool = False
     pairs: bool = False
     interleaved: bool = False
+    fused: float = 0.0
+    moved: float = 0.0
 
     @property
     def stored(self) -> float:
@@ -80,7 +85,7 @@ class Problem(NamedTuple):
             self.n, self.m, self.k, self.batch,
             self.b_k_major, self.a_k_major, self.b_alignment, self.a_alignment, self.b_unaligned,
             self.a_unaligned, not self.d_row_major, self.d_by_tma, self.d_item, self.reads_c,
-            self.pairs, self.interleaved,
+            self.pairs, self.interleaved, self.fused, self.moved,
         )  # fmt: skip
 
 
