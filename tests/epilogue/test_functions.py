@@ -11,7 +11,7 @@ import pytest
 import tilewise as tw
 from tilewise.devices import Device
 from tilewise.epilogue import trace
-from tilewise.epilogue.evaluate import ULPS
+from tilewise.epilogue.evaluate import GELU, ULPS
 from tilewise.kernel import SOURCES, Kernel
 
 KINDS = {"float32": "float", "float64": "double"}
@@ -129,6 +129,38 @@ def test_sigmoid_of_extremes(device: Device, dtype: str) -> None:
     assert np.all((low <= found) & (found <= high) | np.isnan(x) & np.isnan(found))
     exact = 1 / (1 + np.exp(-x.astype(np.float64)))
     assert np.all(np.isnan(x) | (high - exact <= 1e-5 * exact + 4 * np.finfo(dtype).tiny))
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_gelu_at_all_exponents(device: Device, dtype: str) -> None:
+    """To the units of rounding of its argument that are told, and as its bounds say."""
+    kind, rng = np.finfo(dtype), np.random.default_rng(3)
+    exponents = np.arange(int(kind.minexp) - int(kind.nmant), int(kind.maxexp))
+    fractions = 1 + np.concatenate([[0, 1 - kind.eps], rng.random(20)])
+    x = np.ldexp(fractions[:, None].astype(dtype), exponents).ravel()
+    x = np.concatenate([x, rng.uniform(0, 14, 20000).astype(dtype), [0, np.inf]])
+    x = np.concatenate([x, -x, [np.nan]]).astype(dtype)
+    found = computed(device, lambda acc: tw.gelu(acc), x)
+    given = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        exact = tw.gelu(given)
+        off = np.abs(found - exact) / np.abs(given)
+    assert np.array_equal(np.isnan(found), np.isnan(x))
+    assert found[np.isposinf(x)] == np.inf
+    assert found[np.isneginf(x)] == 0
+    is_large = np.abs(given) > 2 * float(kind.tiny)
+    is_large &= np.isfinite(given)
+    assert np.max(off[is_large]) <= GELU * kind.eps / 2
+    low, high = trace(tw.gelu, ()).enclose(given, given, (), dtype)[0]
+    assert np.all(((low <= found) & (found <= high))[np.isfinite(given)])
+    assert np.all((high - low <= 20 * kind.eps * np.abs(given) + 8 * kind.tiny)[np.abs(given) < 8])
+
+
+def test_bounds_of_gelu_where_it_turns() -> None:
+    low, high = trace(tw.gelu, ()).enclose(np.array([-1.0]), np.array([-0.5]), (), "float64")[0]
+    inside = tw.gelu(np.linspace(-1.0, -0.5, 1001))
+    assert low[0] <= inside.min() <= low[0] + 1e-7
+    assert high[0] >= inside.max() >= high[0] - 1e-12
 
 
 def test_bounds_say_what_is_not_known() -> None:

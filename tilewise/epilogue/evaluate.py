@@ -18,6 +18,8 @@ Bools = npt.NDArray[np.bool_]
 # Largest errors in ulp of float and double, rounded up (CUDA Programming Guide, mathematical
 # functions); that of the sigmoid follows from exp's. What is not named is rounded correctly.
 ULPS = {"sigmoid": 8, "exp": 2, "log": 2, "log1p": 2, "tanh": 2, "erf": 2, "rsqrt": 2}
+GELU = 6
+"""The largest error of gelu, in units of rounding of its argument (functions.cuh)."""
 INCREASING = ("sigmoid", "exp", "log", "log1p", "tanh", "erf", "sqrt")
 LEAST = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0, "rsqrt": 0.0}
 """The least argument of those that have one."""
@@ -25,11 +27,26 @@ LEAST = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0, "rsqrt": 0.0}
 
 def erf_of(x: npt.NDArray[Any]) -> Any:
     """Return the error function of an array, by SciPy where it is installed."""
+    return _special("erf", x)
+
+
+def gelu_of(x: npt.NDArray[Any]) -> Any:
+    """Return x times the normal distribution's share below x, of an array."""
+    return _gelu_by(lambda y: _special("erfc", y), np, x)
+
+
+def _gelu_by(erfc: Callable[[Any], Any], library: Any, x: Any) -> Any:
+    # At minus infinity the limit, and not infinity times 0.
+    return library.maximum(x, -1e3) * (erfc(x * -math.sqrt(0.5)) * 0.5)
+
+
+def _special(name: str, x: npt.NDArray[Any]) -> Any:
+    """Return a function of SciPy's; by Python's own where SciPy is not installed."""
     try:
-        return import_module("scipy.special").erf(x)
+        return getattr(import_module("scipy.special"), name)(x)
     except ImportError:
         x = np.asarray(x)
-        found = np.fromiter(map(math.erf, x.ravel().tolist()), np.float64, x.size)
+        found = np.fromiter(map(getattr(math, name), x.ravel().tolist()), np.float64, x.size)
         kind = x.dtype if x.dtype.kind == "f" else np.dtype(np.float64)
         return found.reshape(x.shape).astype(kind)[()]
 
@@ -44,7 +61,9 @@ def rsqrt_of(x: Any) -> Any:
     return 1 / np.sqrt(x)
 
 
-OWN: dict[str, Callable[[Any], Any]] = {"erf": erf_of, "sigmoid": sigmoid_of, "rsqrt": rsqrt_of}
+OWN: dict[str, Callable[[Any], Any]] = {
+    "erf": erf_of, "gelu": gelu_of, "sigmoid": sigmoid_of, "rsqrt": rsqrt_of,
+}  # fmt: skip
 """The functions that NumPy has not."""
 
 
@@ -96,14 +115,18 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
             "negative": torch.neg, "absolute": torch.abs, "minimum": torch.minimum,
             "maximum": torch.maximum, "exp": torch.exp, "log": torch.log, "log1p": torch.log1p,
             "tanh": torch.tanh, "erf": torch.erf, "sqrt": torch.sqrt, "rsqrt": torch.rsqrt,
-            "sigmoid": torch.sigmoid, "less": torch.lt, "less_equal": torch.le, "equal": torch.eq,
-            "not_equal": torch.ne, "and": torch.logical_and, "or": torch.logical_or,
-            "not": torch.logical_not, "where": torch.where, "constant": constant,
+            "gelu": torch.nn.functional.gelu, "sigmoid": torch.sigmoid, "less": torch.lt,
+            "less_equal": torch.le, "equal": torch.eq, "not_equal": torch.ne,
+            "and": torch.logical_and, "or": torch.logical_or, "not": torch.logical_not,
+            "where": torch.where, "constant": constant,
         }  # fmt: skip
     library = import_module(type(acc).__module__.partition(".")[0])
     own = OWN  # NumPy's exp and sqrt are CuPy's, of CuPy's arrays
     if library is not np:
-        own = {**OWN, "erf": lambda x: import_module("cupyx.scipy.special").erf(x)}
+        special = import_module("cupyx.scipy.special")
+        own = {
+            **OWN, "erf": special.erf, "gelu": lambda x: _gelu_by(special.erfc, library, x),
+        }  # fmt: skip
     found: dict[str, Callable[..., Any]] = {
         name: getattr(library, name)
         for name in (
@@ -185,6 +208,11 @@ class Enclosure:
             return Interval(low, high)
         if operation == "sigmoid":  # exp overflows before it is the least number
             low = np.where(low < 4 / self.largest, 0.0, low)
+        if operation == "gelu":
+            of = np.maximum(np.abs(given[0].low), np.abs(given[0].high))
+            # Far from 0 it is x or 0, and has only the rounding.
+            off = GELU * self.unit * np.minimum(of, 64.0) + self.least
+            low, high = low - off, high + off
         return self._wider(low, high, ULPS.get(operation, 0))
 
     def _wider(self, low: Floats, high: Floats, ulps: int) -> Interval:
@@ -245,9 +273,20 @@ def _absolute(x: Interval) -> tuple[Floats, Floats]:
     return least, np.maximum(low, high)
 
 
+_LEAST_GELU = -0.7517915246935645
+"""Where gelu is least."""
+
+
+def _gelu(x: Interval) -> tuple[Floats, Floats]:
+    low, high, least = gelu_of(x.low), gelu_of(x.high), gelu_of(np.float64(_LEAST_GELU))
+    turns = (x.low <= _LEAST_GELU) & (x.high >= _LEAST_GELU)
+    return np.where(turns, least, np.minimum(low, high)), np.maximum(low, high)
+
+
 _BOUNDS: dict[str, Callable[..., tuple[Floats, Floats]]] = {
     "negative": lambda x: (-x.high, -x.low),
     "absolute": _absolute,
+    "gelu": _gelu,
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.epilogue.evaluate import erf_of, rsqrt_of, sigmoid_of
+from tilewise.epilogue.evaluate import erf_of, gelu_of, rsqrt_of, sigmoid_of
 from tilewise.epilogue.symbols import Symbol, applied, operate
 
 __all__ = [
@@ -125,7 +125,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
     ----------
     x : array or float
     approximate : str
-        ``"none"``, by :func:`erf`; or ``"tanh"``, an approximation as PyTorch has it.
+        ``"none"``, the exact function; or ``"tanh"``, an approximation as PyTorch has it.
 
     Raises
     ------
@@ -133,7 +133,7 @@ def gelu(x: Any, approximate: str = "none") -> Any:
         If ``approximate`` is neither.
     """
     if approximate == "none":
-        return applied("gelu", x)(x * (0.5 * (1 + erf(x * math.sqrt(0.5)))))
+        return operate("gelu", x) if _is_traced(x) else gelu_of(np.asarray(x))
     if approximate != "tanh":
         raise ValueError(f"approximate is {approximate!r}; it takes 'none' or 'tanh'")
     inner = math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))

@@ -10,7 +10,7 @@ from tilewise.epilogue.symbols import Symbol
 # that computes it of 16 elements has more than one that computes it of 8, by 8.
 INSTRUCTIONS = {
     "divide": 12, "minimum": 3, "maximum": 3, "exp": 8, "log": 25, "log1p": 28, "tanh": 15,
-    "erf": 20, "sqrt": 13, "rsqrt": 4, "sigmoid": 9,
+    "erf": 20, "gelu": 12, "sqrt": 13, "rsqrt": 4, "sigmoid": 9,
 }  # fmt: skip
 FREE = ("operand", "negative", "absolute")
 """What is a modifier of the instructions that use it, or is counted where it is read."""

@@ -25,6 +25,21 @@ __device__ inline float f_sigmoid(float x) {
     return value;
 }
 __device__ inline double f_sigmoid(double x) { return 1 / (1 + exp(-x)); }
+// x times the normal distribution's share below x: of |x| the other way round, h, by 2 to a polynomial that
+// was fitted to its logarithm for errors of h, which are at most 4 * 2^-24. Without a branch, and without
+// the cancellation of 1 + erf. At 13, h is below 2^-126, which is 0 here (PTX ISA 9.7.3.20, ex2).
+__device__ inline float f_gelu(float x) {
+    const float w = fminf(fabsf(x), 13);
+    float h = fmaf(fmaf(1.917636237526594e-05f, w, -6.5861573456182e-04f), w, 7.754435669825377e-03f);
+    h = fmaf(fmaf(fmaf(fmaf(h, w, -5.29654219748014e-02f), w, -0.4590602388416676f), w, -1.1511220551568162f), w,
+             -0.9999996934344179f);
+    asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(h));
+    return fmaf(-w, h, x < 0 ? 0 : x);
+}
+__device__ inline double f_gelu(double x) {
+    const double w = fmin(fabs(x), 40);
+    return fma(-w, 0.5 * erfc(w * 0.70710678118654752), x < 0 ? 0 : x);
+}
 __device__ inline float f_sqrt(float x) { return sqrtf(x); }
 __device__ inline double f_sqrt(double x) { return sqrt(x); }
 __device__ inline float f_rsqrt(float x) { return rsqrtf(x); }
