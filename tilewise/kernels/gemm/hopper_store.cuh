@@ -35,8 +35,12 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
 
 #ifdef EPILOGUE
 // The function is applied to so many 8 columns at a time, in a loop that is not unrolled: its code, which a
-// tile runs once, takes longer to arrive at the multiprocessor than to run.
-constexpr int FUSED_BLOCKS = OUT_N % 32 == 0 && sizeof(Sums) <= 128 * sizeof(float) && !PAIRS ? 4 : 2;
+// tile runs once, takes longer to arrive at the multiprocessor than to run. They are 4 where registers
+// hold what two steps read beside the accumulators. (A thread has 152 or more; 232 with large accumulators.)
+constexpr int MOST_FUSED =
+    (CONSUMERS == 3 || HAS_UNALIGNED || sizeof(Sums) <= 96 * sizeof(float) ? 116 : 188) * sizeof(float);
+constexpr int FUSED_BLOCKS =
+    OUT_N % 32 == 0 && !PAIRS && sizeof(Sums) + 2 * sizeof(Operands<4>) <= MOST_FUSED ? 4 : 2;
 constexpr int FUSED_PARTS = OUT_N / (8 * FUSED_BLOCKS), FUSED_STEPS = ROWS / 64 * FUSED_PARTS;
 
 // Copies the accumulators of a step to ``x``, or back. Registers have no index: by a branch for each step.
