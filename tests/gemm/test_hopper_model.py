@@ -181,5 +181,5 @@ def test_a_function_is_counted() -> None:
     assert biased.moved == 0
     assert biased.fused < problem(lambda acc, x: acc + x, x=whole).fused
     assert problem(lambda acc, x: acc + x, x=whole).moved == 4
-    assert problem(lambda acc, x: tw.gelu(acc + x), x=row).fused > biased.fused + 15
+    assert problem(lambda acc, x: tw.gelu(acc + x), x=row).fused > biased.fused + 10
     assert (biased.swapped.fused, biased.swapped.moved) == (biased.fused, biased.moved)

@@ -278,7 +278,7 @@ _LEAST_GELU = -0.7517915246935645
 
 
 def _gelu(x: Interval) -> tuple[Floats, Floats]:
-    low, high, least = gelu_of(x.low), gelu_of(x.high), gelu_of(np.float64(_LEAST_GELU))
+    low, high, least = gelu_of(x.low), gelu_of(x.high), gelu_of(np.array(_LEAST_GELU))
     turns = (x.low <= _LEAST_GELU) & (x.high >= _LEAST_GELU)
     return np.where(turns, least, np.minimum(low, high)), np.maximum(low, high)
 

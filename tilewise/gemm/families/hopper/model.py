@@ -36,8 +36,6 @@ GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed to
 FIRST = Problem._fields.index("a_k_major")  # of a problem's fields, behind its sizes
 KINDS = 128  # of products, whose prices are kept
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
-# Instructions of SwiGLU for a pair, in the machine code; a multiprocessor issues one of 128 threads
-# in a clock. What a function of a caller's has is not looked at.
 
 
 def best(
