@@ -186,9 +186,13 @@ def summary(
 def told(found: Mapping[str, Any]) -> str:
     """A summary in words, as ``"geometric mean 1.012 (at most 1.02), worst 1.050 at ..."``."""
     words = "at most" if found["is_cost"] else "at least"
-    parts = []
-    for key, goal, name in (("mean", "goal", "geometric mean"), ("worst", "worst_goal", "worst")):
+
+    def value(key: str, goal: str) -> str:
         limit = "" if found[goal] is None else f" ({words} {found[goal]:g})"
-        parts.append(f"{name} {found[key]:.3f}{limit}")
+        return f"{found[key]:.3f}{limit}"
+
     met = "" if found["goal"] is None else "; met" if found["is_met"] else "; MISSED"
-    return f"{', '.join(parts)} at {found['worst_at']}, of {found['count']}{met}"
+    if found["count"] == 1:
+        return f"{value('mean', 'goal')} at {found['worst_at']}{met}"
+    worst = f"worst {value('worst', 'worst_goal')} at {found['worst_at']}"
+    return f"geometric mean {value('mean', 'goal')}, {worst}, of {found['count']}{met}"
