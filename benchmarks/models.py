@@ -71,7 +71,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     found.add_argument("--steps", type=int, default=200, help="of the losses")
     found.add_argument("--losses-context", type=int, default=256, metavar="N")
     found.add_argument("--backend", default="inductor", help="of torch.compile")
-    timing_options(found, rounds=5, seconds=0.2)
+    timing_options(found, rounds=5, seconds=0.1)
     options = checked(found, arguments)
     for name in ("batch", "context", "steps", "losses_context"):
         if getattr(options, name) < 1:
@@ -196,10 +196,11 @@ class Run:
             for _ in range(3):
                 step()
             steps[name] = step
-        row = models.decoding_row(self.at, batch, steps)
-        self.decoding.append(row)
-        for way, seconds in row["seconds"].items():
-            say(f"batch {batch}, {way}: {_milliseconds(seconds)}")
+        self.decoding.append(row := models.decoding_row(batch))
+        for way in models.ways_of(self.at):
+            with self.going_on(f"decoding, batch {batch}, {way}"):
+                models.time_decoding(self.at, steps, way, row)
+                say(f"batch {batch}, {way}: {_milliseconds(row['seconds'][way])}")
 
     def _called(self, model: Module, given: tuple[Any, ...]) -> Any:
         with torch.no_grad(), self.autocast():

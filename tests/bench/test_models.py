@@ -141,7 +141,9 @@ def test_rows_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
         "torch.compile by tilewise, compile": 2.0,
     }  # fmt: skip
     works = dict.fromkeys(("torch", "tilewise"), lambda: None)
-    row = models.decoding_row(at, 4, works)
+    row = models.decoding_row(4)
+    for way in models.ways_of(at):
+        models.time_decoding(at, works, way, row)
     assert row["ratios"] == {"eager": 1.5, "captured": 1.5}
     assert [x for _, x in timed] == [False, False, True]
 

@@ -71,7 +71,7 @@ def differing(
                 yield name, m, first
 
 
-@pytest.mark.parametrize(("n", "k"), (*WEIGHTS, (1000, 5000), (64, 8192)))
+@pytest.mark.parametrize(("n", "k"), [*WEIGHTS, (1000, 5000), (64, 8192)])
 def test_rows_have_the_same_bits_in_any_batch(device: Device, n: int, k: int) -> None:
     """Each m to 300 and 200 beyond, at any place, in all four layouts: the bits of one product."""
     if not isinstance(device, Gpu):

@@ -176,9 +176,9 @@ def enclosed_share(case: Case, given: Given, found: Tensor) -> float:
     off += (operations + 2) * limits_of(sums).subnormal
     values = []
     for name in case.operands:
-        each = given.extra[name].double()
+        each = given.extra[name]
         each = each[columns][None] if each.ndim == 1 else each[rows][:, columns]
-        values.append(each.cpu().numpy())
+        values.append(each.double().cpu().numpy())
     low, high = ((exact + sign * off).cpu().numpy() for sign in (-1, 1))
     ((low, high),) = case.epilogue.traced.enclose(low, high, values, sums.name)
     out = limits_of(str(found.dtype).removeprefix("torch."))

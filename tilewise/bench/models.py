@@ -168,20 +168,24 @@ def training_row(stand: Stand, steps: Mapping[str, Callable[[], object]]) -> Row
     return {"seconds": found, "seconds_of_rounds": timed.seconds, "ratios": ratios}
 
 
-def decoding_row(stand: Stand, batch: int, steps: Mapping[str, Callable[[], object]]) -> Row:
-    """Time one step of decoding in turn, call by call and captured in CUDA graphs.
+def ways_of(stand: Stand) -> tuple[str, ...]:
+    """How decoding is timed: call by call, and where there is a GPU captured in CUDA graphs."""
+    return (EAGER,) if stand.gpu is None else (EAGER, CAPTURED)
 
-    On a CPU, where nothing can be captured, call by call alone.
-    """
-    row: Row = {"batch": batch, "seconds": {}, "seconds_of_rounds": {}, "ratios": {}}
-    for way in (EAGER, CAPTURED):
-        if way == CAPTURED and stand.gpu is None:
-            continue
-        timed = stand.time({name: [step] for name, step in steps.items()}, in_graph=way == CAPTURED)
-        found = medians(timed)
-        row["seconds"][way], row["seconds_of_rounds"][way] = found, timed.seconds
-        row["ratios"][way] = found[TORCH] / found[OURS]
-    return row
+
+def decoding_row(batch: int) -> Row:
+    """A row of the record, without times."""
+    return {"batch": batch, "seconds": {}, "seconds_of_rounds": {}, "ratios": {}}
+
+
+def time_decoding(
+    stand: Stand, steps: Mapping[str, Callable[[], object]], way: str, row: Row
+) -> None:
+    """Time one step of decoding in turn, one of :func:`ways_of`; add the times to a row."""
+    timed = stand.time({name: [step] for name, step in steps.items()}, in_graph=way == CAPTURED)
+    found = medians(timed)
+    row["seconds"][way], row["seconds_of_rounds"][way] = found, timed.seconds
+    row["ratios"][way] = found[TORCH] / found[OURS]
 
 
 def compared(theirs: Sequence[Sequence[float]], ours: Sequence[Sequence[float]]) -> Row:
