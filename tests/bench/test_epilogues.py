@@ -7,6 +7,7 @@ import math
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +87,21 @@ def test_every_product_of_the_suite_has_a_plan() -> None:
         for case in epilogues.CASES:
             plan = plan_on(case.product(shape, "bfloat16"), H200)
             assert any("EPILOGUE" in step.kernel.defines for step in plan.steps)
+
+
+def test_everything_is_compiled_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = SCRIPT["compile_all"].__globals__
+    compiled: list[Any] = []
+    monkeypatch.setitem(values, "chip_of", lambda gpu: H200)
+    monkeypatch.setitem(
+        values, "compile_ahead", lambda kernels, arch, lines: compiled.extend(kernels)
+    )
+    at: Any = SimpleNamespace(gpu=SimpleNamespace(arch="sm_90a"))
+    SCRIPT["compile_all"](SUITES["llm"], epilogues.CASES, "bfloat16", at)
+    fused = [x for x in compiled if "EPILOGUE" in x.defines]
+    assert len({x.defines["EPILOGUE"] for x in fused}) >= len(epilogues.CASES)
+    assert 0 < len(compiled) - len(fused) < len(fused)
+    assert SCRIPT["compile_all"](SUITES["llm"], epilogues.CASES, "bfloat16", AT) == []
 
 
 def test_a_wrong_result_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from fake_gpu import without_gpu
+from fake_gpu import FakeGpu, without_gpu
 
 from tilewise.bench.suites import SUITES
 from tilewise.errors import DeviceUnavailableError
@@ -81,6 +84,28 @@ def test_on_a_cpu_and_on_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewise.bench.record.get_device", lambda name: _none())
     with pytest.raises(DeviceUnavailableError), stands.stand(2, 0.001):
         pass
+
+
+def test_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All but the events and graphs themselves."""
+    gpu: Any = FakeGpu()
+    gpu.context = SimpleNamespace(ordinal=0)
+    timed: list[Any] = []
+    monkeypatch.setattr(stands, "find_gpu", lambda: gpu)
+    monkeypatch.setattr(torch.cuda, "device", lambda ordinal: nullcontext())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch.cuda, "Stream", lambda: None)
+    monkeypatch.setattr(stands, "in_turn", lambda *given, **named: timed.append((given, named)))
+    with stands.stand(3, 0.5) as at:
+        assert (at.device, at.place) == ("cuda", "auto")
+        assert at.sets(1 << 20) == 2
+        assert at.method["l2_bytes"] == 1 << 20
+        works = {"a": [lambda: None]}
+        at.time(works)
+        at.time(works, in_graph=True)
+    assert timed == [
+        ((works, 3, 0.5), {"in_graph": None}), ((works, 3, 0.5), {"in_graph": True}),
+    ]  # fmt: skip
 
 
 def _none() -> None:
