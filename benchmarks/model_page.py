@@ -150,7 +150,8 @@ def _invariant(record: Row) -> str:
     names = ("default", "torch", "torch, k undivided")
     told = (
         "`invariant=True` beside our default and `torch.matmul`. Up to 128 rows also beside "
-        "`torch.matmul` by cuBLASLt with split-k off. k is divided into so many parts, whatever m is."
+        "`torch.matmul` by cuBLASLt with split-k off. k is divided into so many parts, whatever m "
+        "is."
     )
     lines = [
         (
@@ -191,8 +192,8 @@ def _models(record: Row) -> str:
         told = (
             "One position more of a block of a Llama-like model, behind "
             f"{record['context']:,} others. Called one by one, a step of few sequences may "
-            "wait for the host; captured in CUDA graphs it does not. Microseconds, and PyTorch's time by "
-            "ours."
+            "wait for the host; captured in CUDA graphs it does not. Microseconds, and PyTorch's "
+            "time by ours."
         )
         ways = [x for x in ("eager", "captured") if all(x in row["ratios"] for row in decoding)]
         cells = [[str(row["batch"])] for row in decoding]
