@@ -173,22 +173,3 @@ def test_no_library_of_arrays_answers(monkeypatch: pytest.MonkeyPatch) -> None:
         tilewise.set_invariant(False)
     with pytest.raises(TypeError, match="takes True or False"):
         tilewise.set_invariant("yes")  # type: ignore[arg-type]
-
-
-def test_on_a_gpu(device: Device) -> None:
-    """Every row, over many m, in all layouts, at shapes of large language models."""
-    if device.name != "gpu":
-        pytest.skip("needs a GPU: pytest --device gpu")
-    torch = pytest.importorskip("torch")
-    for n, k in ((4096, 14336), (6144, 4096), (1000, 5000), (64, 8192)):
-        for is_transposed in (False, True):
-            w = torch.randn(*((n, k) if is_transposed else (k, n)), device="cuda").bfloat16()
-            w = w.T if is_transposed else w
-            x = torch.randn(8192, k, device="cuda").bfloat16()
-            wanted = tilewise.matmul(x, w, invariant=True)
-            for m in (*range(1, 100), 127, 128, 129, 200, 300, 555, 1000, 2048, 4097):
-                first = 8192 - m if m % 2 else m % 13
-                rows = x[first : first + m]
-                for each in (rows, rows.T.contiguous().T):
-                    found = tilewise.matmul(each, w, invariant=True)
-                    assert torch.equal(found, wanted[first : first + m]), (n, k, m)

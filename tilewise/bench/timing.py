@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,8 @@ _ESTIMATES = 3
 
 Work = Callable[[], object]
 """Puts work on the current stream, and does not wait."""
+Clock = Callable[[Work, int], float]
+"""Does work so many times; the seconds of one, in the mean."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +40,36 @@ class Timings:
     in_graph: bool
 
 
+def _repeat(work: Work, times: int) -> None:
+    for _ in range(times):
+        work()
+
+
+def seconds_of(work: Work, times: int = 1) -> float:
+    """Seconds of one call on the current stream, in the mean of ``times``; waits for them."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    _repeat(work, times)
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e-3 / times
+
+
+def wall_seconds(work: Work, times: int = 1) -> float:
+    """Seconds of one call that waits for its own work, as on a CPU, in the mean of ``times``."""
+    start = time.perf_counter()
+    _repeat(work, times)
+    return (time.perf_counter() - start) / times
+
+
 def in_turn(
     contenders: Mapping[str, Sequence[Work]],
     rounds: int,
     seconds: float,
     after: Callable[[str, int], None] = lambda name, index: None,
+    *,
+    in_graph: bool | None = None,
+    clock: Clock = seconds_of,
 ) -> Timings:
     """Time each contender, all of them once a round.
 
@@ -56,24 +84,27 @@ def in_turn(
         of it before the first round.
     after : callable
         Called with a contender's name and the round's index once its work is done.
+    in_graph : bool, optional
+        Whether launches are replayed in CUDA graphs, those of all contenders. By default they are
+        where one launch of any contender takes less than 100 µs.
+    clock : callable, optional
+        By default events on the current stream.
 
     Notes
     -----
-    The sets are used in turn, whole passes over them. Where one launch of any contender takes
-    less than 100 µs, those of all are replayed in CUDA graphs.
+    The sets are used in turn, whole passes over them.
     """
     works = {name: _each(calls) for name, calls in contenders.items()}
     at_once = {name: len(calls) for name, calls in contenders.items()}
-    once = {
-        name: min(seconds_of(work, _ESTIMATES) for _ in range(2)) for name, work in works.items()
-    }
-    in_graph = any(once[name] / at_once[name] < SHORT_SECONDS for name in works)
+    once = {name: min(clock(work, _ESTIMATES) for _ in range(2)) for name, work in works.items()}
+    if in_graph is None:
+        in_graph = any(once[name] / at_once[name] < SHORT_SECONDS for name in works)
     if in_graph:
         for name, work in works.items():
             passes = math.ceil(GRAPH_LAUNCHES / at_once[name])
             works[name] = _graph(work, passes)
             at_once[name] *= passes
-            once[name] = min(seconds_of(works[name]) for _ in range(2))
+            once[name] = min(clock(works[name], 1) for _ in range(2))
     times = {name: max(1, math.ceil(seconds / each)) for name, each in once.items()}
     for name, work in works.items():  # until the power limit rules: the first is a burst
         _repeat(work, times[name])
@@ -81,7 +112,7 @@ def in_turn(
     for index in range(rounds):
         for name, work in works.items():
             _repeat(work, math.ceil(times[name] / 2))
-            found[name].append(seconds_of(work, times[name]) / at_once[name])
+            found[name].append(clock(work, times[name]) / at_once[name])
             after(name, index)
     launches = {name: times[name] * at_once[name] for name in works}
     return Timings(found, launches, in_graph)
@@ -95,21 +126,6 @@ def _each(calls: Sequence[Work]) -> Work:
             call()
 
     return work
-
-
-def _repeat(work: Work, times: int) -> None:
-    for _ in range(times):
-        work()
-
-
-def seconds_of(work: Work, times: int = 1) -> float:
-    """Seconds of one call on the current stream, in the mean of ``times``; waits for them."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    _repeat(work, times)
-    end.record()
-    end.synchronize()
-    return float(start.elapsed_time(end)) * 1e-3 / times
 
 
 def _graph(work: Work, passes: int) -> Work:

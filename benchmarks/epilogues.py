@@ -1,0 +1,160 @@
+"""Times products with an epilogue, beside the plain product and beside ``torch.compile``.
+
+    python benchmarks/epilogues.py [--products 6144x4096,4096x14336] [--rows 1,512]
+        [--cases "bias + gelu"] [--compile 12] [--limit 500] [--json FILE]
+    python benchmarks/epilogues.py --tiny
+
+First the products of the suite llm: each case and the plain product in turn. Then, for so many of
+them as --compile says, each case beside the same expression by ``torch.compile`` with
+``mode="max-autotune-no-cudagraphs"``, which takes up to 20 s a product: it times many kernels
+first. Which ones is drawn, always the same, so that few are a sample of all.
+
+Every result of ours is checked against float64 before it is timed. The record is written anew
+after each product, whole: what was measured stays where the process is ended. Exits with 1 if a
+result of ours is wrong, or something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from llm_options import checked, parser, products_of, say
+
+from tilewise.bench import epilogues
+from tilewise.bench.epilogues import CASES, Case
+from tilewise.bench.record import product_of
+from tilewise.bench.stand import Budget, Stand, stand, told
+from tilewise.bench.suites import Shape
+from tilewise.compiler.ahead import compile_ahead
+from tilewise.errors import TilewiseError
+from tilewise.gemm.plan import chip_of, kernels_of
+from tilewise.provenance import write
+
+Row = dict[str, Any]
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    found = parser(__doc__)
+    names = [case.name for case in CASES]
+    found.add_argument("--cases", nargs="+", choices=names, default=names, metavar="CASE")
+    found.add_argument(
+        "--compile", type=int, default=0, metavar="N", help="so many products by torch.compile too"
+    )
+    found.add_argument("--backend", default="inductor", help="of torch.compile")
+    options = checked(found, arguments)
+    if options.compile < 0:
+        found.error(f"--compile is {options.compile}; it must be at least 0")
+    return options
+
+
+def sample(shapes: Sequence[Shape], count: int) -> list[Shape]:
+    """Return so many of the products; a larger count has those of a smaller one, in their order."""
+    return random.Random(0).sample(list(shapes), len(shapes))[:count]
+
+
+def compile_all(shapes: Sequence[Shape], cases: Sequence[Case], dtype: str, at: Stand) -> list[str]:
+    """Compile what the products need, and return what did not compile."""
+    if at.gpu is None:
+        return []
+    asked = [product_of(shape, dtype) for shape in shapes]
+    asked += [case.product(shape, dtype) for shape in shapes for case in cases]
+    return compile_ahead(list(kernels_of(chip_of(at.gpu), asked)), at.gpu.arch, lines=False)
+
+
+class Run:
+    """What is measured, and the record of it."""
+
+    def __init__(self, options: argparse.Namespace, at: Stand) -> None:
+        self.options, self.at = options, at
+        self.cases = [case for case in CASES if case.name in options.cases]
+        self.budget = Budget(options.limit)
+        self.rows: list[Row] = []
+        self.beside: list[Row] = []
+        self.failures: list[str] = []
+
+    def all(self, shapes: Sequence[Shape]) -> None:
+        """Measure products, the plain ones and then those beside ``torch.compile``."""
+        start = time.monotonic()
+        for failure in compile_all(shapes, self.cases, self.options.dtype, self.at):
+            say(failure)
+        say(f"ours are compiled: {time.monotonic() - start:.0f} s")
+        for shape in self.budget.take(shapes):
+            with self.going_on(shape.name):
+                self._beside_the_plain_product(shape)
+        compiler = epilogues.compiler_of(self.options.backend)
+        chosen = sample(shapes, self.options.compile)
+        for shape, case in self.budget.take([(x, case) for x in chosen for case in self.cases]):
+            with self.going_on(f"{shape.name}, {case.name}"):
+                self._beside_compile(shape, case, compiler)
+
+    @contextmanager
+    def going_on(self, name: str) -> Iterator[None]:
+        """Note what failed, ours or a rival's, and keep what was measured."""
+        try:
+            yield
+        except (TilewiseError, RuntimeError, ValueError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.failures.append(f"{name}: {first}")
+            say(self.failures[-1])
+        self.keep()
+
+    def _beside_the_plain_product(self, shape: Shape) -> None:
+        sets = epilogues.sets_of(shape, self.options.dtype, self.at, self.cases)
+        row = epilogues.measure(shape, self.options.dtype, self.at, sets, self.cases)
+        self.rows.append(row)
+        say(f"{shape.name}: {_told(row)}")
+
+    def _beside_compile(self, shape: Shape, case: Case, compiler: Any) -> None:
+        sets = epilogues.sets_of(shape, self.options.dtype, self.at, [case])
+        row = epilogues.beside_compile(case, shape, self.options.dtype, self.at, sets, compiler)
+        self.beside.append(row)
+        say(f"{shape.name}, {case.name}: {_told(row)}, compiled in {row['compile_seconds']:.0f} s")
+
+    def record(self) -> Row:
+        """What was found until now."""
+        return {
+            "dtype": self.options.dtype, "mode": epilogues.MODE, "backend": self.options.backend,
+            "method": self.at.method, "tiny": self.options.tiny, "not_measured": self.budget.left,
+            "failures": self.failures, "cases": [self._case(case) for case in self.cases],
+            "summaries": epilogues.summaries(self.rows, self.beside),
+            "rows": self.rows, "beside": self.beside,
+        }  # fmt: skip
+
+    def _case(self, case: Case) -> Row:
+        return {"name": case.name, "epilogue": str(case.epilogue)}
+
+    def keep(self) -> None:
+        """Write the record, if a file was named."""
+        if self.options.json:
+            write(self.options.json, self.record())
+
+
+def _told(row: Row) -> str:
+    if row["wrong"]:
+        return f"WRONG: {', '.join(row['wrong'])} ({row['error_share']})"
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in row["ratios"].items())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print the summaries and write the record."""
+    options = parsed(arguments)
+    with stand(options.rounds, options.seconds, on_cpu=options.tiny) as at:
+        run = Run(options, at)
+        run.all(products_of(options))
+        run.keep()
+    for each in run.record()["summaries"]:
+        print(f"{each['what']}: {told(each)}")
+    if run.budget.left:
+        print(f"the time was up: {run.budget.left} were not measured")
+    sys.exit(bool(run.failures) or any(row["wrong"] for row in (*run.rows, *run.beside)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Times invariant products beside our default and PyTorch's, with k divided and undivided.
+
+    python benchmarks/invariant.py [--products 6144x4096,4096x14336] [--rows 1,512]
+        [--limit 300] [--json FILE]
+    python benchmarks/invariant.py --tiny
+
+The products of the suite llm, all contenders of one in turn. Of few rows PyTorch's product is also
+timed as it is where k must not be divided: by cuBLASLt, split-k off. Every result of ours is
+checked against float64 before it is timed. The record is written anew after each product, whole.
+Exits with 1 if a result of ours is wrong. That rows have the same bits whatever the batch is, is
+what ``pytest --device gpu tests/gemm/test_invariant_gpu.py`` looks at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from llm_options import checked, parser, products_of, say
+
+from tilewise.bench import invariant
+from tilewise.bench.record import product_of
+from tilewise.bench.stand import Budget, Stand, stand, told
+from tilewise.bench.suites import Shape
+from tilewise.compiler.ahead import compile_ahead
+from tilewise.errors import TilewiseError
+from tilewise.gemm.invariant import fixed
+from tilewise.gemm.plan import chip_of, kernels_of
+from tilewise.provenance import write
+
+Row = dict[str, Any]
+
+
+def compile_all(shapes: Sequence[Shape], dtype: str, at: Stand) -> list[str]:
+    """Compile what the products need, and return what did not compile."""
+    if at.gpu is None:
+        return []
+    chip = chip_of(at.gpu)
+    asked = [product_of(shape, dtype) for shape in shapes]
+    asked += [fixed(each, chip) for each in asked]
+    return compile_ahead(list(kernels_of(chip, asked)), at.gpu.arch, lines=False)
+
+
+class Run:
+    """What is measured, and the record of it."""
+
+    def __init__(self, options: argparse.Namespace, at: Stand) -> None:
+        self.options, self.at, self.budget = options, at, Budget(options.limit)
+        self.rows: list[Row] = []
+        self.failures: list[str] = []
+
+    def all(self, shapes: Sequence[Shape]) -> None:
+        """Measure products one by one."""
+        start = time.monotonic()
+        for failure in compile_all(shapes, self.options.dtype, self.at):
+            say(failure)
+        say(f"ours are compiled: {time.monotonic() - start:.0f} s")
+        for shape in self.budget.take(shapes):
+            try:
+                row = invariant.measure(shape, self.options.dtype, self.at)
+            except (TilewiseError, RuntimeError, ValueError) as error:
+                self.failures.append(f"{shape.name}: {str(error).strip().splitlines()[0]}")
+                say(self.failures[-1])
+                continue
+            self.rows.append(row)
+            say(f"{shape.name}: {_told(row)}")
+            self.keep()
+
+    def record(self) -> Row:
+        """What was found until now."""
+        return {
+            "dtype": self.options.dtype, "method": self.at.method, "tiny": self.options.tiny,
+            "not_measured": self.budget.left, "failures": self.failures,
+            "summaries": invariant.summaries(self.rows), "rows": self.rows,
+        }  # fmt: skip
+
+    def keep(self) -> None:
+        """Write the record, if a file was named."""
+        if self.options.json:
+            write(self.options.json, self.record())
+
+
+def _told(row: Row) -> str:
+    if row["wrong"]:
+        return f"WRONG: {', '.join(row['wrong'])} ({row['error_share']})"
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in row["ratios"].items())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print the summaries and write the record."""
+    options = checked(parser(__doc__), arguments)
+    with stand(options.rounds, options.seconds, on_cpu=options.tiny) as at:
+        run = Run(options, at)
+        run.all(products_of(options))
+        run.keep()
+    for each in run.record()["summaries"]:
+        print(f"{each['what']}: {told(each)}")
+    if run.budget.left:
+        print(f"the time was up: {run.budget.left} were not measured")
+    sys.exit(bool(run.failures) or any(row["wrong"] for row in run.rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,261 @@
+"""Writes docs/performance-model.md: products in a model, from the records that there are.
+
+    python benchmarks/model_page.py
+
+The records are ``benchmarks/results/KIND_GPU.json``, one of each kind: ``epilogues``,
+``invariant``, ``models`` and ``operator_cost``, as the scripts of these names write them. A part
+of the page whose record is missing is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pages import paragraph, table
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "performance-model.md"
+RESULTS = ROOT / "benchmarks" / "results"
+Row = Mapping[str, Any]
+
+HEAD = """\
+# Products in a model: what they cost
+
+<!-- Written by benchmarks/model_page.py from benchmarks/results. -->
+
+What an [epilogue](epilogues.md) adds to a product, what the same bits in any batch cost, and a
+training step and decoding [in PyTorch](pytorch.md). Every product of ours was checked against
+float64 before it was timed, and is right. Random normal data; contenders in turn, round by round,
+and the median of the rounds; operands of products in as many sets as take twice the L2 cache, used
+in turn; products under 100 µs replayed in CUDA graphs. Means are geometric. A ratio is a rival's
+time by ours, above 1 where ours is faster, where nothing else is said.
+"""
+
+
+def records(folder: Path) -> dict[str, Row]:
+    """Return the records that there are, by their kind.
+
+    Raises
+    ------
+    ValueError
+        If there are several of a kind, one is of tiny products, or a result was wrong.
+    """
+    found: dict[str, Row] = {}
+    for kind in PARTS:
+        paths = sorted(folder.glob(f"{kind}_*.json"))
+        if len(paths) > 1:
+            raise ValueError(f"there is more than one record: {', '.join(x.name for x in paths)}")
+        for path in paths:
+            found[kind] = record = json.loads(path.read_text(encoding="utf-8"))
+            if record.get("tiny"):
+                raise ValueError(f"{path.name} is of tiny products, on a CPU")
+            rows = [*record.get("rows", ()), *record.get("beside", ())]
+            wrong = [row["name"] for row in rows if row["wrong"]]
+            wrong += [name for name, x in record.get("checks", {}).items() if x["wrong"]]
+            if wrong:
+                raise ValueError(f"{path.name} has wrong results: {', '.join(wrong)}")
+    return found
+
+
+def page(given: Mapping[str, Row]) -> str:
+    """Return the page of records by their kind.
+
+    Raises
+    ------
+    ValueError
+        If there are none.
+    """
+    if not given:
+        raise ValueError(f"there is no record to draw; there may be {', '.join(PARTS)}")
+    parts = [HEAD]
+    for kind, (title, draw) in PARTS.items():
+        if kind in given:
+            record = given[kind]
+            parts += [f"\n## {title}\n\n", draw(record), "\n", _from(record)]
+    return "".join(parts)
+
+
+def _from(record: Row) -> str:
+    """Where a part's figures come from."""
+    versions = record["versions"]
+    told = (
+        f"{record['dtype']}, {record['date'][:10]}, on {record['machine']['gpu']}, PyTorch "
+        f"{versions['torch']}, cuBLAS {versions.get('nvidia-cublas', 'of PyTorch')}, by"
+    )
+    if record.get("not_measured"):
+        told = f"The time was up before {record['not_measured']} of all were measured. " + told
+    if record.get("failures"):
+        told = f"What failed: {'; '.join(record['failures'])}. " + told
+    return paragraph(told) + f"\n    {record['command']}\n"
+
+
+def _summaries(found: Sequence[Row], *, is_one: bool = False) -> str:
+    """A table of what was measured beside what it should be."""
+
+    def value(row: Row, key: str, goal: str) -> str:
+        words = "at most" if row["is_cost"] else "at least"
+        return f"{row[key]:.3f}" + ("" if row[goal] is None else f" ({words} {row[goal]:g})")
+
+    def verdict(row: Row) -> str:
+        return "" if row["goal"] is None else "met" if row["is_met"] else "missed"
+
+    if is_one:
+        lines = [(x["what"], value(x, "mean", "goal"), verdict(x)) for x in found]
+        return table(("", "ratio (goal)", ""), lines, "lrl")
+    lines_of_many = [
+        (
+            x["what"], str(x["count"]), value(x, "mean", "goal"), value(x, "worst", "worst_goal"),
+            x["worst_at"], verdict(x),
+        )
+        for x in found
+    ]  # fmt: skip
+    heading = ("", "of", "mean (goal)", "worst (goal)", "at", "")
+    return table(heading, lines_of_many, "lrrrll")
+
+
+def _epilogues(record: Row) -> str:
+    names = [case["name"] for case in record["cases"]]
+    cases = "; ".join(f"{x['name']}, `{x['epilogue']}`" for x in record["cases"])
+    told = (
+        f"The weights of language models, X by rows and W as a linear layer has it: {cases}. "
+        "Beside the plain product of the same sizes the ratio is the time with the epilogue by "
+        "the time without. `torch.compile` has the same expression, with "
+        f'`mode="{record["mode"]}"`; of the products a sample was drawn for it.'
+    )
+    lines = [
+        (
+            row["name"], f"{1e6 * row['seconds']['plain']:,.1f}", f"{row['tflops']:.0f}",
+            *(f"{row['ratios'][name]:.3f}" for name in names),
+        )
+        for row in record["rows"]
+    ]  # fmt: skip
+    parts = [paragraph(told), _summaries(record["summaries"])]
+    parts.append(table(("", "plain, µs", "TFLOP/s", *names), lines, "lrr" + "r" * len(names)))
+    if record["beside"]:
+        beside = [
+            (
+                row["name"], row["case"], f"{1e6 * row['seconds']['tilewise']:,.1f}",
+                *(f"{row['ratios'][name]:.3f}" for name in ("torch.compile", "torch")),
+            )
+            for row in record["beside"]
+        ]  # fmt: skip
+        parts.append(table(("", "", "ours, µs", "torch.compile", "torch"), beside, "llrrr"))
+    return "\n".join(parts)
+
+
+def _invariant(record: Row) -> str:
+    names = ("default", "torch", "torch, k undivided")
+    told = (
+        "`invariant=True` beside our default and `torch.matmul`. Up to 128 rows also beside "
+        "`torch.matmul` by cuBLASLt with split-k off. k is divided into so many parts, whatever m "
+        "is."
+    )
+    lines = [
+        (
+            row["name"], str(row["parts"]), f"{1e6 * row['seconds']['invariant']:,.1f}",
+            f"{row['tflops']:.0f}",
+            *(f"{row['ratios'][x]:.3f}" if x in row["ratios"] else "" for x in names),
+        )
+        for row in record["rows"]
+    ]  # fmt: skip
+    rows = table(("", "parts", "µs", "TFLOP/s", *names), lines, "lrrrrrr")
+    return "\n".join((paragraph(told), _summaries(record["summaries"]), rows))
+
+
+def _models(record: Row) -> str:
+    parts = []
+    if training := record["training"]:
+        sizes, checks = record["sizes"], record["checks"]["GPT-2"]
+        told = (
+            f"A step (forward, backward, AdamW) of GPT-2 small, {sizes['vocabulary']:,} words not "
+            f"padded, {record['batch']} sequences of {record['context']:,}, "
+            f"{'float32 weights under autocast' if record['autocast'] else 'all of it in 16 bits'}."
+            " Padded is PyTorch with so many words that a row of logits is aligned. The loss is "
+            f"part of what is compiled. {checks['products']} products of linear layers and their "
+            f"gradients were checked: the largest error is {checks['error_share']:.2f} of its "
+            "bound."
+        )
+        lines = [
+            (name, f"{1e3 * seconds:.2f}", f"{training['tokens_a_second'][name]:,.0f}")
+            for name, seconds in training["seconds"].items()
+        ]
+        steps = [x for x in record["summaries"] if x["what"].startswith("training")]
+        parts += ["### A training step\n", paragraph(told)]
+        parts += [
+            table(("", "ms", "tokens a second"), lines, "lrr"),
+            _summaries(steps, is_one=True),
+        ]
+    if decoding := record["decoding"]:
+        told = (
+            "One position more of a block of a Llama-like model, behind "
+            f"{record['context']:,} others. Called one by one, a step of few sequences may "
+            "wait for the host; captured in CUDA graphs it does not. Microseconds, and PyTorch's "
+            "time by ours."
+        )
+        ways = [x for x in ("eager", "captured") if all(x in row["ratios"] for row in decoding)]
+        cells = [[str(row["batch"])] for row in decoding]
+        for row, line in zip(decoding, cells, strict=True):
+            for way in ways:
+                line += [f"{1e6 * row['seconds'][way][x]:,.1f}" for x in ("torch", "tilewise")]
+                line.append(f"{row['ratios'][way]:.3f}")
+        heading = ["batch"]
+        for way in ways:
+            heading += [f"torch, {way}", f"tilewise, {way}", "ratio"]
+        of_decoding = [x for x in record["summaries"] if x["what"].startswith("decoding")]
+        parts += ["### Decoding\n", paragraph(told), table(heading, cells, "r" * len(heading))]
+        parts.append(_summaries(of_decoding))
+    if losses := record["losses"]:
+        parts += ["### Losses\n", _losses(record, losses)]
+    return "\n".join(parts)
+
+
+def _losses(record: Row, found: Row) -> str:
+    least, most = min(found["spread"]), max(found["distances"])
+    is_within = "within" if found["is_within"] else "NOT within"
+    told = (
+        f"Of {found['steps'][-1]} steps on one batch of {record['batch']} sequences of "
+        f"{found['context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of the same "
+        f"seed at most (root mean square over the steps), and PyTorch's of other seeds {least:.4f} "
+        f"from one another at least: {is_within} the spread of seeds."
+    )
+    lines = [
+        (
+            str(step),
+            *(
+                f"{theirs[i]:.4f} / {ours[i]:.4f}"
+                for theirs, ours in zip(found["torch"], found["tilewise"], strict=True)
+            ),
+        )
+        for i, step in enumerate(found["steps"])
+    ]
+    heading = ("step", *(f"seed {i}" for i in range(found["seeds"])))
+    return paragraph(told) + "\n" + table(heading, lines, "r" * len(heading))
+
+
+def _operator(record: Row) -> str:
+    told = (
+        "What a call costs the host, of products too small to matter, with no wait for the GPU "
+        "between calls: microseconds, the median of rounds."
+    )
+    lines = [(name, f"{value:.2f}") for name, value in record["microseconds"].items()]
+    return paragraph(told) + "\n" + table(("", "µs"), lines, "lr")
+
+
+PARTS: dict[str, tuple[str, Callable[[Row], str]]] = {
+    "epilogues": ("Epilogues", _epilogues),
+    "invariant": ("The same bits in any batch", _invariant),
+    "models": ("Models", _models),
+    "operator_cost": ("The host", _operator),
+}
+
+
+def main() -> int:
+    PAGE.write_text(page(records(RESULTS)), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,290 @@
+"""Times the models of examples/ by PyTorch and by tilewise: training, decoding; and their losses.
+
+    python benchmarks/models.py [--stages training decoding losses] [--limit 500] [--json FILE]
+    python benchmarks/models.py --tiny
+
+- training: a step (forward, backward, AdamW) of GPT-2 small, whose 50,257 words are not padded, by
+  PyTorch, by ``torch.compile``, by tilewise, by tilewise under ``torch.compile``, and by PyTorch
+  with the vocabulary padded by hand to 50,304. The loss is part of what is compiled.
+- decoding: one position more of a block of a Llama-like model behind 1,024, for several batches;
+  call by call, which the host may bound, and captured in CUDA graphs.
+- losses: of steps that all train on one batch, by PyTorch and by tilewise, for several seeds: how
+  far apart the two are, and how far apart PyTorch's of other seeds are.
+
+Before anything is timed, every linear layer's product and both its gradients are checked against
+float64, for the inputs that the model gives it. The record is written anew after each part, whole.
+Exits with 1 if a result of ours is wrong, or something failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from llm_options import checked, say, timing_options
+
+import tilewise.torch
+from tilewise.bench import models
+from tilewise.bench.models import COMPILED_PADDED, CONTENDERS, OURS, TORCH, Training
+from tilewise.bench.stand import Budget, Stand, stand, told
+from tilewise.errors import TilewiseError
+from tilewise.precision import HALVES
+from tilewise.provenance import write
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+
+import gpt2
+import llama_block
+
+STAGES = ("training", "decoding", "losses")
+PADDED_TO = 64  # of whose multiple a vocabulary is, padded by hand
+RATE = 3e-4
+
+Module = Any
+Row = dict[str, Any]
+
+
+def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    found = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    found.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES))
+    found.add_argument(
+        "--contenders", nargs="+", choices=CONTENDERS, metavar="NAME",
+        default=[x for x in CONTENDERS if x != COMPILED_PADDED], help="of the training step",
+    )  # fmt: skip
+    found.add_argument("--dtype", choices=(*HALVES, "float32"), default="bfloat16")
+    found.add_argument("--autocast", action="store_true", help="float32 weights, cast to --dtype")
+    found.add_argument("--batch", type=int, default=4, help="sequences of a training step")
+    found.add_argument("--context", type=int, default=1024, help="positions of a sequence")
+    found.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32, 64],
+                       help="of decoding")  # fmt: skip
+    found.add_argument("--seeds", type=int, default=3, help="of the losses, at least 2")
+    found.add_argument("--steps", type=int, default=200, help="of the losses")
+    found.add_argument("--losses-context", type=int, default=256, metavar="N")
+    found.add_argument("--backend", default="inductor", help="of torch.compile")
+    timing_options(found, rounds=5, seconds=0.1)
+    options = checked(found, arguments)
+    for name in ("batch", "context", "steps", "losses_context"):
+        if getattr(options, name) < 1:
+            found.error(f"--{name.replace('_', '-')} must be at least 1")
+    if options.seeds < 2 or min(options.batches) < 1:
+        found.error("--seeds must be at least 2, and --batches at least 1 each")
+    if TORCH not in options.contenders or OURS not in options.contenders:
+        found.error(f"--contenders takes {TORCH} and {OURS} in any case")
+    if options.tiny:
+        options.batch, options.context, options.losses_context = 2, 16, 16
+    return options
+
+
+class Run:
+    """What is measured, and the record of it."""
+
+    def __init__(self, options: argparse.Namespace, at: Stand) -> None:
+        self.options, self.at, self.budget = options, at, Budget(options.limit)
+        self.dtype = getattr(torch, options.dtype)
+        self.kept = torch.float32 if options.autocast else self.dtype
+        self.training: Row | None = None
+        self.decoding: list[Row] = []
+        self.losses: Row | None = None
+        self.checks: dict[str, Row] = {}
+        self.failures: list[str] = []
+        self.blocks: dict[str, Module] = {}
+        self.sizes = gpt2.Sizes()
+        self.block = llama_block.Sizes()
+        if options.tiny:
+            self.sizes = gpt2.Sizes(vocabulary=257, width=48, heads=3, layers=2)
+            self.block = llama_block.Sizes(width=64, heads=4, kept_heads=2, inner=96)
+
+    def all(self) -> None:
+        """Measure the stages that are asked for."""
+        parts: list[tuple[str, Callable[[], None]]] = []
+        for stage in self.options.stages:
+            if stage == "decoding":
+                parts += [
+                    (f"decoding, batch {batch}", partial(self.decode, batch))
+                    for batch in self.options.batches
+                ]
+            else:
+                parts.append((stage, self.train if stage == "training" else self.lose))
+        for name, part in self.budget.take(parts):
+            with self.going_on(name):
+                part()
+            gc.collect()
+            if self.at.gpu is not None:
+                torch.cuda.empty_cache()
+
+    @contextmanager
+    def going_on(self, name: str) -> Iterator[None]:
+        """Note what failed, and keep what was measured."""
+        try:
+            yield
+        except (TilewiseError, RuntimeError, ValueError) as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.failures.append(f"{name}: {first}")
+            say(self.failures[-1])
+        self.keep()
+
+    def autocast(self) -> Any:
+        """The context in which models are called."""
+        return torch.autocast(self.at.device, self.dtype, enabled=self.options.autocast)
+
+    def train(self) -> None:
+        """A training step of GPT-2."""
+        subject, batch, weights = self._gpt2(self.options.context, 0)
+        models_of: dict[str, Module] = {}
+        steps: dict[str, Callable[[], object]] = {}
+        for name in self.options.contenders:
+            kind = TORCH if "tilewise" not in name else OURS
+            kind += ", padded" * ("padded" in name)
+            if kind not in models_of:
+                models_of[kind] = self._placed(
+                    self._padded() if "padded" in kind else weights, ours=kind == OURS
+                )
+            model = models_of[kind]
+            loss_of = partial(_loss, model, subject, batch)
+            if name == OURS and not self._is_right("GPT-2", model, loss_of):
+                return
+            if "compile" in name:
+                loss_of = torch.compile(loss_of, backend=self.options.backend, dynamic=False)
+            training = Training(model, loss_of, self.autocast, 0.0)
+            with self.going_on(f"training, {name}"):
+                for _ in range(3):  # the first ones compile
+                    training.step()
+                steps[name] = training.step
+                say(f"{name}: ready")
+        row = models.training_row(self.at, steps)
+        tokens = self.options.batch * self.options.context
+        row["tokens_a_second"] = {name: tokens / x for name, x in row["seconds"].items()}
+        self.training = row
+        say(f"training step: {_milliseconds(row['seconds'])}")
+
+    def _is_right(self, name: str, model: Module, loss_of: Callable[[], Any]) -> bool:
+        run = Training(model, loss_of, self.autocast, 0.0).gradients
+        return self._checked(name, models.linear_shares(model, run))
+
+    def _checked(self, name: str, shares: dict[str, float]) -> bool:
+        self.checks[name] = found = models.worst_share(shares)
+        say(f"{name}: {found['products']} products, largest error {found['error_share']} of the "
+            f"bound, {found['at']}{'; WRONG' if found['wrong'] else ''}")  # fmt: skip
+        return not found["wrong"]
+
+    def decode(self, batch: int) -> None:
+        """One position more of the Llama-like block."""
+        context = self.options.context
+        subject = llama_block.LlamaSubject(self.block, batch, context)
+        torch.manual_seed(0)
+        if not self.blocks:
+            weights = subject.model()
+            self.blocks = {x: self._placed(weights, ours=x == OURS) for x in (TORCH, OURS)}
+        given = subject.decoding(self.at.device, self.dtype)
+        steps: dict[str, Callable[[], object]] = {}
+        for name, model in self.blocks.items():
+            step = partial(self._called, model, given)
+            if name == OURS and not self._checked(
+                f"decoding, batch {batch}", models.linear_shares(model, step)
+            ):
+                return
+            for _ in range(3):
+                step()
+            steps[name] = step
+        self.decoding.append(row := models.decoding_row(batch))
+        for way in models.ways_of(self.at):
+            with self.going_on(f"decoding, batch {batch}, {way}"):
+                models.time_decoding(self.at, steps, way, row)
+                say(f"batch {batch}, {way}: {_milliseconds(row['seconds'][way])}")
+
+    def _called(self, model: Module, given: tuple[Any, ...]) -> Any:
+        with torch.no_grad(), self.autocast():
+            return model(*given)
+
+    def lose(self) -> None:
+        """Losses of both, for every seed."""
+        curves: dict[str, list[list[float]]] = {TORCH: [], OURS: []}
+        for seed in range(self.options.seeds):
+            subject, batch, weights = self._gpt2(self.options.losses_context, seed)
+            for name, found in curves.items():
+                model = self._placed(weights, ours=name == OURS)
+                loss_of = partial(_loss, model, subject, batch)
+                training = Training(model, loss_of, self.autocast, RATE)
+                losses = [training.step() for _ in range(self.options.steps)]
+                found.append([float(x) for x in losses])
+                say(f"seed {seed}, {name}: losses {found[-1][0]:.4f} to {found[-1][-1]:.4f}")
+        self.losses = models.compared(curves[TORCH], curves[OURS]) | {
+            "seeds": self.options.seeds, "rate": RATE, "context": self.options.losses_context,
+        }  # fmt: skip
+
+    def _gpt2(self, context: int, seed: int) -> tuple[Any, Any, Module]:
+        torch.manual_seed(seed)
+        subject = gpt2.Gpt2Subject(self.sizes, self.options.batch, context)
+        return subject, subject.batch(self.at.device, self.kept), subject.model()
+
+    def _padded(self) -> Module:
+        count = -(-self.sizes.vocabulary // PADDED_TO) * PADDED_TO
+        sizes = replace(self.sizes, vocabulary=count)
+        torch.manual_seed(0)
+        return gpt2.Gpt2Subject(sizes, self.options.batch, self.options.context).model()
+
+    def _placed(self, weights: Module, *, ours: bool) -> Module:
+        model = copy.deepcopy(weights).to(self.at.device, self.kept)
+        if ours:
+            left = tilewise.torch.replace_linears(model).left
+            assert not left, left
+        return model
+
+    def record(self) -> Row:
+        """What was found until now."""
+        options = self.options
+        return {
+            "dtype": options.dtype, "autocast": options.autocast, "backend": options.backend,
+            "batch": options.batch, "context": options.context, "method": self.at.method,
+            "tiny": options.tiny, "sizes": vars(self.sizes), "block": vars(self.block),
+            "not_measured": self.budget.left, "failures": self.failures, "checks": self.checks,
+            "summaries": models.summaries(self.training, self.decoding),
+            "training": self.training, "decoding": self.decoding, "losses": self.losses,
+        }  # fmt: skip
+
+    def keep(self) -> None:
+        """Write the record, if a file was named."""
+        if self.options.json:
+            write(self.options.json, self.record())
+
+
+def _loss(model: Module, subject: Any, batch: Any) -> Any:
+    return subject.loss(model(batch[0]), batch)
+
+
+def _milliseconds(seconds: dict[str, float]) -> str:
+    return ", ".join(f"{name} {1e3 * x:.3f} ms" for name, x in seconds.items())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print the summaries and write the record."""
+    options = parsed(arguments)
+    with stand(options.rounds, options.seconds, on_cpu=options.tiny) as at:
+        run = Run(options, at)
+        run.all()
+        run.keep()
+    for each in run.record()["summaries"]:
+        print(f"{each['what']}: {told(each)}")
+    if run.losses:
+        found = run.losses
+        print(
+            f"losses: ours {max(found['distances']):.4f} from PyTorch's at most, other seeds' "
+            f"{min(found['spread']):.4f} at least; {'met' if found['is_within'] else 'MISSED'}"
+        )
+    if run.budget.left:
+        print(f"the time was up: {run.budget.left} parts were not measured")
+    sys.exit(bool(run.failures) or any(check["wrong"] for check in run.checks.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,228 @@
+"""benchmarks/models.py: what needs no GPU, and all of it with tiny models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from scripts import script
+
+torch = pytest.importorskip("torch", reason="the models are PyTorch's")
+
+import tilewise.torch  # noqa: E402
+from tilewise.bench import models  # noqa: E402
+from tilewise.bench.stand import Stand  # noqa: E402
+from tilewise.bench.timing import Timings  # noqa: E402
+
+SCRIPT = script("models.py")
+
+
+class Small(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """Two layers, with a bias and without, and a tied one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = torch.nn.Embedding(11, 8)
+        self.inner = torch.nn.Linear(8, 12)
+        self.outer = torch.nn.Linear(12, 8, bias=False)
+        self.logits = torch.nn.Linear(8, 11, bias=False)
+        self.logits.weight = self.words.weight
+
+    def forward(self, words: Any) -> Any:
+        return self.logits(self.outer(self.inner(self.words(words)).relu()))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_every_product_of_a_model_is_checked(dtype: str, is_ours: bool) -> None:
+    torch.manual_seed(0)
+    model = Small().to(getattr(torch, dtype))
+    if is_ours:
+        tilewise.torch.replace_linears(model)
+    words = torch.randint(11, (3, 5))
+    found = models.linear_shares(model, lambda: model(words).float().square().sum().backward())
+    gradients = ["gradient of weight", "gradient of x"]
+    assert sorted(found) == sorted(
+        ["inner", "outer", "logits"]
+        + [f"{name}, {x}" for name in ("inner", "outer") for x in gradients]
+        + ["logits, gradient of x"]
+    )
+    assert 0 < max(found.values()) <= 1
+    assert all(x.grad is None for x in model.parameters())
+    assert not any(x._forward_hooks or x._backward_hooks for x in model.modules())
+    with torch.no_grad():
+        assert sorted(models.linear_shares(model, lambda: model(words))) == [
+            "inner", "logits", "outer",
+        ]  # fmt: skip
+    row = models.worst_share(found)
+    assert (row["products"], row["wrong"]) == (8, [])
+
+
+class Wrong(torch.autograd.Function):  # type: ignore[misc, name-defined]
+    """A linear layer of which one thing is wrong, by a percent."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, w: Any, what: str) -> Any:
+        ctx.save_for_backward(x, w)
+        ctx.what = what
+        return torch.nn.functional.linear(x, w) * (1.01 if what == "y" else 1)
+
+    @staticmethod
+    def backward(ctx: Any, g: Any) -> Any:
+        x, w = ctx.saved_tensors
+        of_x, of_w = g @ w, g.flatten(0, -2).T @ x.flatten(0, -2)
+        return (
+            of_x * (1.01 if ctx.what == "x" else 1),
+            of_w * (1.01 if ctx.what == "w" else 1),
+            None,
+        )
+
+
+@pytest.mark.parametrize(
+    ("what", "where"),
+    [("y", "outer"), ("x", "outer, gradient of x"), ("w", "outer, gradient of weight")],
+)
+def test_what_is_wrong_is_found(what: str, where: str) -> None:
+    torch.manual_seed(0)
+    model = Small()
+    layer = model.outer
+    layer.forward = lambda x: Wrong.apply(x, layer.weight, what)
+    words = torch.randint(11, (3, 5))
+    found = models.linear_shares(model, lambda: model(words).square().sum().backward())
+    assert models.worst_share(found)["wrong"] == [where]
+    nothing = models.worst_share({"a": float("inf"), "b": 0.5})
+    assert (nothing["error_share"], nothing["wrong"]) == (None, ["a"])
+
+
+def test_curves_beside_those_of_other_seeds() -> None:
+    theirs = [[4.0, 2.0, 1.0], [4.0, 2.3, 1.4]]
+    same = models.compared(theirs, [[4.0, 2.1, 1.0], [4.0, 2.3, 1.4]])
+    assert same["spread"] == [pytest.approx((0.25 / 3) ** 0.5)]
+    assert same["distances"] == [pytest.approx((0.01 / 3) ** 0.5), 0]
+    assert same["is_within"]
+    assert (same["steps"], same["torch"]) == ([1, 2, 3], theirs)
+    other = models.compared(theirs, [[4.0, 2.0, 1.0], [4.0, 2.3, 2.0]])
+    assert not other["is_within"]
+    nan = [4.0, 2.0, float("nan")]
+    assert not models.compared(theirs, [nan, theirs[1]])["is_within"]
+    assert not models.compared(theirs, [theirs[0], nan])["is_within"]
+    long = [[float(i) for i in range(200)], [0.5] * 200]
+    assert models.compared(long, long)["steps"] == [1, 26, 51, 101, 151, 200]
+
+
+def test_summaries() -> None:
+    training = {"ratios": {"torch by tilewise": 1.5, "torch.compile by tilewise": 0.9}}
+    decoding = [
+        {"batch": batch, "ratios": {"eager": 1.0, "captured": ratio}}
+        for batch, ratio in ((1, 1.1), (64, 1.02))
+    ]
+    found = {x["what"]: x for x in models.summaries(training, decoding)}
+    assert [x["is_met"] for x in found.values()] == [True, False, False, True]
+    captured = found["decoding, captured: time of torch by that of tilewise"]
+    assert (captured["worst"], captured["worst_at"], captured["goal"]) == (1.02, "batch 64", 1.05)
+    assert models.summaries(None, []) == []
+
+
+def test_rows_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[tuple[list[str], Any]] = []
+    seconds = {"torch": 3.0, "torch.compile": 1.0, "tilewise": 2.0, "tilewise, compile": 0.5}
+
+    def time(self: Any, contenders: dict[str, Any], in_graph: bool | None = None) -> Any:
+        timed.append((list(contenders), in_graph))
+        return Timings({name: [seconds[name]] for name in contenders}, {}, bool(in_graph))
+
+    monkeypatch.setattr(Stand, "time", time)
+    at = Stand("cuda", object(), 1, 1.0)  # type: ignore[arg-type]
+    row = models.training_row(at, dict.fromkeys(seconds, lambda: None))
+    assert row["ratios"] == {
+        "torch by tilewise": 1.5, "torch.compile by tilewise": 0.5,
+        "torch.compile by tilewise, compile": 2.0,
+    }  # fmt: skip
+    works = dict.fromkeys(("torch", "tilewise"), lambda: None)
+    row = models.decoding_row(4)
+    for way in models.ways_of(at):
+        models.time_decoding(at, works, way, row)
+    assert row["ratios"] == {"eager": 1.5, "captured": 1.5}
+    assert [x for _, x in timed] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("--seeds 1", "--seeds must be at least 2"),
+        ("--batches 0", "--batches at least 1"),
+        ("--steps 0", "--steps must be at least 1"),
+        ("--losses-context 0", "--losses-context must be at least 1"),
+        ("--contenders tilewise", "takes torch and tilewise"),
+        ("--stages forward", "invalid choice: 'forward'"),
+    ],
+)
+def test_what_is_none(words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        SCRIPT["parsed"](words.split())
+    assert ended.value.code == 2
+    assert why in capsys.readouterr().err
+
+
+WORDS = "--tiny --backend eager --batches 1 3 --seeds 2 --steps 3 --rounds 1 --seconds 1e-3"
+
+
+def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "found.json"
+    every = ["--contenders", *models.CONTENDERS]
+    with pytest.raises(SystemExit) as ended:
+        SCRIPT["main"]([*WORDS.split(), *every, "--json", str(path)])
+    assert ended.value.code == 0
+    found = json.loads(path.read_text())
+    assert set(found["training"]["seconds"]) == set(models.CONTENDERS)
+    assert len(found["training"]["ratios"]) == len(models.GOALS)
+    assert [row["batch"] for row in found["decoding"]] == [1, 3]
+    assert list(found["decoding"][0]["ratios"]) == ["eager"]
+    assert set(found["checks"]) == {"GPT-2", "decoding, batch 1", "decoding, batch 3"}
+    assert found["checks"]["GPT-2"]["products"] > 20
+    losses = found["losses"]
+    assert losses["is_within"]
+    assert losses["torch"][0][-1] < losses["torch"][0][0]
+    assert found["failures"] == []
+    told = capsys.readouterr()
+    assert "losses: ours" in told.out
+    assert "GPT-2: 26 products" in told.err
+
+
+def test_the_vocabulary_is_padded() -> None:
+    at = Stand("cpu", None, 1, 1e-3)
+    run = SCRIPT["Run"](SCRIPT["parsed"](["--tiny"]), at)
+    assert run._padded().logits.weight.shape[0] == 320
+    run.sizes = SCRIPT["replace"](run.sizes, vocabulary=50257)
+    assert run._padded().words.weight.shape[0] == 50304
+
+
+def test_what_failed_and_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing wrong is timed, a rival that does not compile is left out, a limit is kept."""
+
+    def fails(*args: Any, **options: Any) -> Any:
+        raise RuntimeError("no compiler\nat all")
+
+    monkeypatch.setattr(torch, "compile", lambda *args, **options: fails)
+    path = tmp_path / "found.json"
+    given = [*WORDS.split(), "--stages", "training", "--json", str(path)]
+    with pytest.raises(SystemExit) as ended:
+        SCRIPT["main"](given)
+    assert ended.value.code == 1
+    found = json.loads(path.read_text())
+    assert set(found["training"]["seconds"]) == {"torch", "torch, padded", "tilewise"}
+    assert found["failures"] == [
+        f"training, {name}: no compiler" for name in ("torch.compile", "tilewise, compile")
+    ]
+    monkeypatch.setattr(models, "linear_shares", lambda model, run: {"logits": 1.5})
+    with pytest.raises(SystemExit) as ended:
+        SCRIPT["main"](given)
+    assert ended.value.code == 1
+    found = json.loads(path.read_text())
+    assert found["training"] is None
+    assert found["checks"]["GPT-2"]["wrong"] == ["logits"]
+    with pytest.raises(SystemExit):
+        SCRIPT["main"]([*given, "--limit", "1e-9"])
+    assert json.loads(path.read_text())["not_measured"] == 1
