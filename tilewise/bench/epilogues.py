@@ -18,9 +18,9 @@ from tilewise.bench.stand import Stand, medians, summary
 from tilewise.bench.suites import Shape
 from tilewise.bench.timing import Work
 from tilewise.epilogue import Epilogue
-from tilewise.epilogue.functions import gelu
+from tilewise.epilogue.functions import gelu, silu
 from tilewise.gemm import epilogue as fused
-from tilewise.gemm.product import Product
+from tilewise.gemm.product import Product, paired
 from tilewise.matmul import matmul
 from tilewise.numbers import gamma, roundings
 from tilewise.precision import limits_of, sums_of
@@ -53,18 +53,30 @@ class Case:
         Of ``"bias"`` (n,) and ``"residual"`` (m, n), in the epilogue's order.
     torch : callable
         The same expression of x (m, k), the weight (n, k) and the operands, as PyTorch has it.
+    pairs : str, optional
+        As :func:`tilewise.matmul` has it: the result has half of the weight's n columns then.
     """
 
     name: str
     epilogue: Epilogue
     operands: tuple[str, ...]
     torch: Callable[..., Tensor]
+    pairs: str | None = None
+
+    def result(self, given: Given) -> Tensor:
+        """Where the result goes: D, or of pairs a part of its memory."""
+        d = given.matrices.d
+        m, n = d.shape
+        return d if self.pairs is None else d.flatten()[: m * (n // 2)].view(m, n // 2)
 
     def ours(self, given: Given, place: str = "auto") -> None:
         """Put the product with its epilogue on the current stream; ``place`` is Stand's."""
         extra = {name: given.extra[name] for name in self.operands}
         x = given.matrices
-        matmul(x.a, x.b, out=x.d, device=place, epilogue=self.epilogue, **extra)
+        out = self.result(given)
+        matmul(
+            x.a, x.b, out=out, device=place, epilogue=self.epilogue, pairs=self.pairs, **extra
+        )  # fmt: skip
 
     def theirs(self, function: Callable[..., Tensor], given: Given) -> Tensor:
         """Call a function of PyTorch's for the same."""
@@ -78,7 +90,13 @@ class Case:
             rows = _shape_of(name, shape.m, shape.n)[:-1]
             inputs.append(fused.Strided(dtype, shape.n if rows not in ((), (1,)) else 0, 1))
         of = fused.Epilogue(self.epilogue.traced, tuple(inputs))
-        return product_of(shape, dtype)._replace(epilogue=of)
+        found = product_of(shape, dtype)
+        if self.pairs is not None:
+            n = shape.n // 2
+            b, pairing = paired(found.b, self.pairs, n, dtype)
+            d = found.d._replace(row_stride=n)
+            found = found._replace(n=n, b=b, d=d, pairing=pairing)
+        return found._replace(epilogue=of)
 
 
 @dataclass(frozen=True)
@@ -97,11 +115,19 @@ def _residual(x: Tensor, weight: Tensor, bias: Tensor, residual: Tensor) -> Tens
     return torch.nn.functional.linear(x, weight, bias) + residual
 
 
+def _swiglu(x: Tensor, weight: Tensor) -> Tensor:
+    gate, up = torch.nn.functional.linear(x, weight).chunk(2, -1)
+    return torch.nn.functional.silu(gate) * up
+
+
 CASES = (
     Case("bias + gelu", Epilogue(lambda acc, bias: gelu(acc + bias)), ("bias",), _gelu),
     Case(
         "bias + residual", Epilogue(lambda acc, bias, residual: acc + bias + residual),
         ("bias", "residual"), _residual,
+    ),
+    Case(
+        "SwiGLU", Epilogue(lambda gate, up: silu(gate) * up, pairs=True), (), _swiglu, "halves"
     ),
 )  # fmt: skip
 
@@ -146,7 +172,7 @@ def enclosed_share(case: Case, given: Given, found: Tensor) -> float:
     ----------
     case : Case
     given : Given
-    found : torch.Tensor, (m, n)
+    found : torch.Tensor, (m, n), or of pairs (m, n / 2)
         The result.
 
     Returns
@@ -164,22 +190,31 @@ def enclosed_share(case: Case, given: Given, found: Tensor) -> float:
     if not bool(torch.isfinite(found).all()):
         return math.inf
     x = given.matrices
-    (m, k), n = x.a.shape, x.b.shape[1]
+    k = x.a.shape[1]
+    m, n = found.shape
     generator = torch.Generator().manual_seed(0)
     rows = _spread(m, _CHECKED[0], generator).to(found.device)
     columns = _spread(n, _CHECKED[1], generator).to(found.device)
-    a, b = x.a[rows].double(), x.b[:, columns].double()
+    a = x.a[rows].double()
     dtype = str(x.a.dtype).removeprefix("torch.")
     sums, operations = sums_of(dtype), roundings(k, 1, 0)
-    exact = a @ b
-    off = (a.abs() @ b.abs()) * (gamma(operations, sums) + gamma(operations + 2, "float64"))
-    off += (operations + 2) * limits_of(sums).subnormal
+
+    def ends(of: Tensor) -> tuple[Any, Any]:
+        b = x.b[:, of].double()
+        exact = a @ b
+        off = (a.abs() @ b.abs()) * (gamma(operations, sums) + gamma(operations + 2, "float64"))
+        off += (operations + 2) * limits_of(sums).subnormal
+        return (exact - off).cpu().numpy(), (exact + off).cpu().numpy()
+
     values = []
     for name in case.operands:
         each = given.extra[name]
         each = each[columns][None] if each.ndim == 1 else each[rows][:, columns]
         values.append(each.double().cpu().numpy())
-    low, high = ((exact + sign * off).cpu().numpy() for sign in (-1, 1))
+    low, high = ends(columns)
+    if case.pairs is not None:  # in halves
+        others = ends(columns + n)
+        low, high = np.stack((low, others[0])), np.stack((high, others[1]))
     ((low, high),) = case.epilogue.traced.enclose(low, high, values, sums.name)
     out = limits_of(str(found.dtype).removeprefix("torch."))
     low = low - (out.unit * np.abs(low) + out.subnormal / 2)
@@ -211,8 +246,8 @@ def measure(
     for case in cases:
         first.matrices.d.fill_(math.nan)
         case.ours(first, stand.place)
-        errors[case.name] = enclosed_share(case, first, first.matrices.d)
-        before[case.name] = first.matrices.d.clone()
+        errors[case.name] = enclosed_share(case, first, case.result(first))
+        before[case.name] = case.result(first).clone()
         works[case.name] = [partial(case.ours, x, stand.place) for x in sets]
     row = _row(shape, dtype, errors)
     asked = {PLAIN: product_of(shape, dtype)} | {x.name: x.product(shape, dtype) for x in cases}
@@ -222,7 +257,7 @@ def measure(
     timed = stand.time(works)
     for case in cases:  # what was timed is what was checked: two runs give the same bits
         case.ours(first, stand.place)
-        if not torch.equal(first.matrices.d, before[case.name]):
+        if not torch.equal(case.result(first), before[case.name]):
             row["wrong"].append(f"{case.name}, once it had been timed")
     found = medians(timed)
     row |= {
@@ -257,7 +292,7 @@ def beside_compile(
     waited = time.monotonic() - start
     first.matrices.d.fill_(math.nan)
     case.ours(first, stand.place)
-    row = _row(shape, dtype, {case.name: enclosed_share(case, first, first.matrices.d)})
+    row = _row(shape, dtype, {case.name: enclosed_share(case, first, case.result(first))})
     row |= {
         "case": case.name, "compile_seconds": waited,
         "rival_error": enclosed_share(case, first, theirs),
