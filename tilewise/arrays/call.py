@@ -115,7 +115,7 @@ def check(
     out = outs[0] if outs else None
     arrays = [("a", a), ("b", b)]
     arrays += [(what, x) for what, x in (("c", c), *(("out", x) for x in outs)) if x is not None]
-    library = _one_library(arrays)
+    library = one_library(arrays)
     dtype, result_dtype = dtypes(library, a, b, c, outs, out_dtype)
     fused = fusion(library, asked, given, ACCUMULATORS[dtype])
     operand_arrays = [] if fused is None else fused.arrays
@@ -146,14 +146,21 @@ def check(
         c = None
     for i, each in enumerate(outs):
         others = [("a", a), ("b", b), *(("another result", x) for x in outs[:i])]
-        _check_out(library, each, others, [("c", c), *operand_arrays])
+        check_out(library, each, others, [("c", c), *operand_arrays])
     return Call(
         library, a, b, c, out, m, n, k, batch, shape,
         transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused, invariant,
     )  # fmt: skip
 
 
-def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
+def one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
+    """The library of all arrays, which are given with their names.
+
+    Raises
+    ------
+    TypeError
+        If one is nobody's that is known here, or they are of several.
+    """
     found: Library | None = None
     for what, x in arrays:
         library = library_of(x)
@@ -165,7 +172,8 @@ def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
         found = found or library
         if library is not found:
             raise TypeError(
-                f"a is {found.name}'s and {what} is {library.name}'s; pass arrays of one library"
+                f"{arrays[0][0]} is {found.name}'s and {what} is {library.name}'s; pass arrays of "
+                "one library"
             )
     assert found is not None
     return found
@@ -233,7 +241,7 @@ def _scalar(value: float, dtype: str, what: str) -> float:
     return scalar(value, dtype, what) + 0.0
 
 
-def _check_out(
+def check_out(
     library: Library,
     out: Array,
     apart: Sequence[tuple[str, Array]],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -60,8 +60,22 @@ class Asked(NamedTuple):
     operands: tuple[Any, ...]
 
 
-def asked(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> Asked | None:
+def asked(
+    epilogue: Callable[..., Any] | None,
+    operands: Mapping[str, Any],
+    taken: Container[str] = TAKEN,
+    caller: str = "matmul",
+) -> Asked | None:
     """Trace a call's epilogue; None where there is none.
+
+    Parameters
+    ----------
+    epilogue : callable or None
+    operands : mapping
+    taken : container of str
+        The names that no operand can have, as they are arguments of the function that is called.
+    caller : str
+        That function.
 
     Raises
     ------
@@ -72,11 +86,11 @@ def asked(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> A
     if epilogue is None:
         if operands:
             raise TypeError(
-                f"matmul() got an unexpected keyword argument {next(iter(operands))!r}; operands "
+                f"{caller}() got an unexpected keyword argument {next(iter(operands))!r}; operands "
                 "are for an epilogue"
             )
         return None
-    function = trace(epilogue, tuple(operands), TAKEN)
+    function = trace(epilogue, tuple(operands), taken)
     return Asked(function, tuple(operands[name] for name in function.operands))
 
 
