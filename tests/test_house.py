@@ -55,6 +55,7 @@ LAZY = {
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
     ("tilewise.launchable", "tilewise.lens.profiling"): SLOW,
     ("tilewise.launchable", "tilewise.lens.watch"): SLOW,
+    ("tilewise.grouped", "tilewise.torch.grouped"): OPTIONAL,
     ("tilewise.matmul", "tilewise.torch.operator"): OPTIONAL,
     ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,
 }

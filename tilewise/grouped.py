@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.arrays import dispatched, grouped, own_product
+from tilewise.arrays import dispatched, grouped, own_product, repeat
 from tilewise.arrays.dispatched import DIRECT
+from tilewise.arrays.fusion import Asked
 from tilewise.arrays.grouped import GroupedCall
 from tilewise.arrays.libraries import Array
-from tilewise.arrays.operands import gpu_of, new
+from tilewise.arrays.operands import gpu_of, new, span
 from tilewise.devices import Device, DeviceArray, device_of
 from tilewise.devices.gpu import Gpu
+from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm.epilogue import Strided
 from tilewise.gemm.grouped.plan import plan_grouped
@@ -109,30 +111,55 @@ def grouped_matmul(
     """
     try:
         if dispatched.route(x, w, offsets, out, *operands.values()) is not DIRECT:
-            raise ValueError("autograd can't record grouped products yet; detach the tensors")
+            from tilewise.torch.grouped import grouped_matmul as recorded
+
+            return recorded(
+                x, w, offsets, out=out, out_dtype=out_dtype, device=device,
+                check_offsets=check_offsets, epilogue=epilogue, **operands,
+            )  # fmt: skip
         function = grouped.traced(epilogue, operands)
-        call = grouped.check(x, w, offsets, out, out_dtype, device, function)
-        return _multiply(call, device, check_offsets)
+        return _multiply(x, w, offsets, out, out_dtype, device, check_offsets, function)
     except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
         hide_frames(error)
         raise
 
 
-def _multiply(call: GroupedCall, device: str | Device, check_offsets: bool) -> Any:
-    ordinal = call.library.ordinal(call.x)
+def _multiply(
+    x: Array,
+    w: Array,
+    offsets: Array,
+    out: Array | Sequence[Array] | None = None,
+    out_dtype: Any = None,
+    device: str | Device = "auto",
+    check_offsets: bool = False,
+    function: Asked | None = None,
+) -> Any:
+    """The same with an epilogue that was traced, which PyTorch does not see."""
+    key, again = repeat.find(
+        x, w, offsets, out, 1, 0, "grouped", out_dtype, device, asked=function
+    )  # fmt: skip
+    if again is not None and not check_offsets:
+        result = again.run(x, w, offsets, out, function)
+        if result is not None:
+            return result
+    call = grouped.check(x, w, offsets, out, out_dtype, device, function)
+    ordinal = call.library.ordinal(x)
     if ordinal is None or check_offsets:
         total, what = grouped.extent_in_groups(call)
-        grouped.check_ends([int(end) for end in call.offsets.tolist()], total, what)
+        grouped.check_ends([int(end) for end in offsets.tolist()], total, what)
     if ordinal is not None:
         if own_product.why_on_gpu(call.dtype, ordinal):
             return grouped.multiply(call)
-        return _where_it_lies(call, gpu_of(ordinal))
+        return _where_it_lies(call, gpu_of(ordinal), key)
     if device == "auto":
         return grouped.multiply(call)
     return _on(call, device_of(device))
 
 
-def _where_it_lies(call: GroupedCall, gpu: Gpu) -> Any:
+dispatched.grouped_answered_by(_multiply)
+
+
+def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
     """On the GPU that the arrays lie on, on their library's current stream."""
     library = call.library
     gpu.context.check_process()
@@ -165,12 +192,43 @@ def _where_it_lies(call: GroupedCall, gpu: Gpu) -> Any:
         library.address(stored[0]), 0, *(library.address(each) for each, _ in given),
         *(library.address(each) for each in stored[1:]),
     )  # fmt: skip
-    for launch in prepare(plan, gpu):
+    launches = prepare(plan, gpu)
+    for launch in launches:
         gpu.enqueue(launch, stream, addresses)
     for result, there in zip(results, stored, strict=True):
         if there is not result:
             result[...] = there
+    own = [call.x, call.w, call.offsets, *results]
+    own += [each for _, each in call.fusion.arrays] if call.fusion else []
+    used = [x, w, offsets, *stored, *(each for each, _ in given)]
+    if key is not None and all(a is b for a, b in zip(own, used, strict=True)):
+        repeat.remember(key, _record(call, gpu, launches, results))
     return call.returned(results)
+
+
+def _record(
+    call: GroupedCall, gpu: Gpu, launches: tuple[Prepared, ...], results: Sequence[Array]
+) -> repeat.Repeat:
+    """Of a call whose arrays are all used where they lie; the offsets are in C's place."""
+    library = call.library
+
+    def reach(x: Array) -> int:
+        view = library.view(x)
+        return 0 if view is None else span(view) * x.itemsize
+
+    arrays = (call.x, call.w, call.offsets, results[0])
+    return repeat.Repeat(
+        library=library,
+        gpu=gpu,
+        launches=launches,
+        result=library.maker(results[0]),
+        workspace=None,
+        reads_c=True,
+        reach=() if call.outs[0] is None else tuple(reach(x) for x in arrays),
+        is_c_like_out=False,
+        others=tuple(library.maker(x) for x in results[1:]),
+        is_tuple=call.fusion is not None and call.fusion.function.is_tuple,
+    )
 
 
 def _readable(call: GroupedCall, x: Array) -> tuple[Array, Operand]:

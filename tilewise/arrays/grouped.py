@@ -90,14 +90,14 @@ def check(
         raise TypeError("out has None among its arrays; give all of them, or none")
     arrays = [("x", x), ("w", w), ("offsets", offsets), *(("out", each) for each in outs or ())]
     library = one_library(arrays)
-    dtype, result_dtype = _dtypes(library, x, w, outs or (), out_dtype)
+    dtype, result_dtype = dtypes(library, x, w, outs or (), out_dtype)
     offset_dtype = library.dtype_of(offsets)
     if offset_dtype not in OFFSET_TYPES:
         raise TypeError(f"offsets has dtype {offset_dtype}; it takes int32 or int64")
     fused = fusion(library, function, outs, ACCUMULATORS[dtype])
     operands = [] if fused is None else fused.arrays
     _check_places(library, [*arrays, *operands], device)
-    m, n, k, groups, of, shape = _shapes(tuple(x.shape), tuple(w.shape), tuple(offsets.shape))
+    m, n, k, groups, of, shape = shapes(tuple(x.shape), tuple(w.shape), tuple(offsets.shape))
     for each in outs or ():
         if tuple(each.shape) != shape:
             raise ValueError(f"out has shape {tuple(each.shape)}; the result has {shape}")
@@ -114,9 +114,10 @@ def check(
     )  # fmt: skip
 
 
-def _dtypes(
+def dtypes(
     library: Library, x: Array, w: Array, outs: Sequence[Array], given: Any
 ) -> tuple[str, str]:
+    """The dtype of x and w, and the result's; raises TypeError where they don't go together."""
     dtype = library.dtype_of(x)
     if dtype not in DTYPES:
         raise TypeError(f"x has dtype {dtype}; {', '.join(DTYPES)} are supported")
@@ -154,10 +155,10 @@ def _check_places(
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
 
 
-def _shapes(
+def shapes(
     x: tuple[int, ...], w: tuple[int, ...], offsets: tuple[int, ...]
 ) -> tuple[int, int, int, int, str, tuple[int, ...]]:
-    """m, n, k, the groups, what is in groups, and the result's shape."""
+    """m, n, k, the groups, what is in groups, and the result's shape; ValueError where none fit."""
     if len(x) != 2 or len(w) not in (2, 3):
         raise ValueError(
             f"x has shape {x} and w {w}; x has two dimensions, and w three where each group has a "
