@@ -97,7 +97,8 @@ def grouped_matmul(
     -----
     Everything is checked before anything is launched. On GPUs of compute capability 9.0, 16-bit
     arrays whose rows are 16-byte aligned are multiplied by a persistent kernel over the tiles of
-    all groups; everything else by a general kernel, slowly.
+    all groups; other 16-bit arrays, and those on other GPUs since compute capability 8.0, by
+    ``mma.sync``; everything else by a general kernel, slowly.
 
     Examples
     --------

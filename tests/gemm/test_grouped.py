@@ -20,9 +20,11 @@ from test_thin import from_bits
 import tilewise
 from tilewise.devices import Device
 from tilewise.epilogue import trace
-from tilewise.gemm.chip import H200
+from tilewise.gemm.chip import H200, known
 from tilewise.gemm.epilogue import Epilogue, Strided
-from tilewise.gemm.grouped import general, hopper, model
+from tilewise.gemm.families.mma.tiles import TILES as MMA
+from tilewise.gemm.families.mma.tiles import Tiles as MmaTiles
+from tilewise.gemm.grouped import general, hopper, mma, model
 from tilewise.gemm.grouped.plan import plan_grouped
 from tilewise.gemm.grouped.product import Grouped
 from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS, Tiles
@@ -36,12 +38,17 @@ UNITS = 6  # multiprocessors: so few that blocks compute several tiles
 SIZES = (0, 5, 0, 0, 70, 1, 64, 130, 0)
 
 
-def plan_by(tiles: Tiles | None, product: Grouped) -> Plan:
-    """By the Hopper kernel, or with None by the general one."""
+Choice = Tiles | MmaTiles | None
+
+
+def plan_by(tiles: Choice, product: Grouped) -> Plan:
+    """By the Hopper kernel, by that of mma.sync, or with None by the general one."""
+    if isinstance(tiles, MmaTiles):
+        return mma.plan(product, tiles, UNITS, overlap=True)
     return general.plan(product, UNITS) if tiles is None else hopper.plan(product, tiles, UNITS)
 
 
-ROWS: list[tuple[Case, Tiles | None]] = [
+ROWS: list[tuple[Case, Choice]] = [
     (Case(SIZES), Tiles(64, 64)),
     (Case(SIZES, b_by_columns=True, poisoned=4), Tiles(128, 64)),
     (Case(SIZES, (200, 72), b_by_columns=True, poisoned=1), Tiles(64, 32, swapped=True)),
@@ -50,8 +57,9 @@ ROWS: list[tuple[Case, Tiles | None]] = [
      Tiles(64, 64, 2, 1, ping_pong=True)),
     (Case(SIZES, (264, 136), b_by_columns=True), Tiles(128, 64, 1, 2)),
     (Case(SIZES, (72, 100), poisoned=5, dtype="float16", out_dtype="float16", gap=3), None),
+    (Case(SIZES, (72, 104), poisoned=4), MMA[5]),
 ]  # fmt: skip
-MORE_ROWS: list[tuple[Case, Tiles | None]] = [
+MORE_ROWS: list[tuple[Case, Choice]] = [
     (Case(SIZES, (300, 64), out_dtype="float32", b_by_columns=True, poisoned=4),
      Tiles(128, 128, ping_pong=True)),
     (Case(SIZES, (304, 72), out_dtype="float32", b_by_columns=True), Tiles(64, 48, swapped=True)),
@@ -70,14 +78,19 @@ MORE_ROWS: list[tuple[Case, Tiles | None]] = [
     (Case((0, 2) * 150, (72, 8), poisoned=201), Tiles(64, 64)),  # more than FEW_GROUPS
     (Case(SIZES, (72, 33), dtype="float32", out_dtype="float32", poisoned=4), None),
     (Case((0, 0), (72, 33), dtype="float16", out_dtype="float32"), None),
+    (Case(SIZES, (133, 77), gap=1, poisoned=4), MMA[6]),
+    (Case(SIZES, (100, 76), a_by_columns=True, b_by_columns=True, poisoned=6), MMA[7]),
+    (Case(SIZES, (264, 72), dtype="float16", out_dtype="float32", poisoned=7), MMA[2]),
+    (Case(SIZES, (136, 70), offset_dtype="int64", d_by_columns=True), MMA[8]),
 ]  # fmt: skip
-OF_K: list[tuple[Case, Tiles | None]] = [
+OF_K: list[tuple[Case, Choice]] = [
     (Case(SIZES, of="k", a_by_columns=True, poisoned=4), Tiles(64, 64)),
     (Case(SIZES, (200, 136), of="k", a_by_columns=True, poisoned=1), Tiles(128, 64)),
     (Case((8, 0, 72, 48), (72, 200), of="k", b_by_columns=True, poisoned=2), None),
     (Case(SIZES, (100, 72), "k", "float16", "float32", gap=1, poisoned=5), None),
+    (Case(SIZES, (100, 72), of="k", a_by_columns=True, poisoned=5), MMA[5]),
 ]
-MORE_OF_K: list[tuple[Case, Tiles | None]] = [
+MORE_OF_K: list[tuple[Case, Choice]] = [
     (Case(SIZES, (136, 264), of="k", a_by_columns=True, poisoned=7),
      Tiles(64, 64, 1, 2, ping_pong=True)),
     (Case(SIZES, (136, 264), of="k", a_by_columns=True, poisoned=5), Tiles(64, 96, swapped=True)),
@@ -87,32 +100,36 @@ MORE_OF_K: list[tuple[Case, Tiles | None]] = [
     (Case((130, 1, 0), (136, 72), "k", "float16", "float32", a_by_columns=True, poisoned=1),
      Tiles(64, 32)),
     (Case((0, 0, 8), (72, 72), of="k", a_by_columns=True), Tiles(64, 64)),
+    (Case(SIZES, (100, 70), of="k", b_by_columns=True, gap=1, poisoned=5), MMA[8]),
+    (Case(SIZES, (133, 71), of="k", a_by_columns=True, poisoned=4), MMA[9]),
 ]  # fmt: skip
 
 
-def named(cases: list[tuple[Case, Tiles | None]]) -> list[str]:
+def named(cases: list[tuple[Case, Choice]]) -> list[str]:
     return [f"{case.of} {case.others} {tiles}" for case, tiles in cases]
 
 
-def check(case: Case, tiles: Tiles | None, device: Device) -> None:
+def skip_where_it_does_not_run(tiles: Choice, device: Device) -> None:
     if tiles is not None and not device.arch.startswith("sm_9"):
-        pytest.skip("the Hopper kernel needs compute capability 9.0")
+        pytest.skip("the Hopper kernel, and launches that overlap, need compute capability 9.0")
+
+
+def check(case: Case, tiles: Choice, device: Device) -> None:
+    skip_where_it_does_not_run(tiles, device)
     held = Held(case, device)
     held.check(plan_by(tiles, held.product))
 
 
 @pytest.mark.parametrize(("case", "tiles"), ROWS + OF_K, ids=named(ROWS + OF_K))
 def test_each_group_is_right_and_no_nan_reaches_another(
-    case: Case, tiles: Tiles | None, device: Device
+    case: Case, tiles: Choice, device: Device
 ) -> None:
     check(case, tiles, device)
 
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(("case", "tiles"), MORE_ROWS + MORE_OF_K, ids=named(MORE_ROWS + MORE_OF_K))
-def test_every_way_to_share_to_load_and_to_store(
-    case: Case, tiles: Tiles | None, device: Device
-) -> None:
+def test_every_way_to_share_to_load_and_to_store(case: Case, tiles: Choice, device: Device) -> None:
     check(case, tiles, device)
 
 
@@ -163,15 +180,16 @@ def test_any_sizes_of_groups_of_k(
     check(case, tiles, device)
 
 
-@pytest.mark.parametrize("tiles", [None, Tiles(64, 64), Tiles(64, 32, swapped=True)], ids=str)
+@pytest.mark.parametrize(
+    "tiles", [None, MMA[6], Tiles(64, 64), Tiles(64, 32, swapped=True)], ids=str
+)
 @pytest.mark.parametrize(
     "ends", [[20, 10, 100, 64], [-5, 7, 2**31 - 1, 3], [50, 60, 60, 61], [0, 0, 0, 0]], ids=str
 )
 def test_offsets_out_of_order_or_of_bounds_are_clamped(
-    ends: list[int], tiles: Tiles | None, device: Device
+    ends: list[int], tiles: Choice, device: Device
 ) -> None:
-    if tiles is not None and not device.arch.startswith("sm_9"):
-        pytest.skip("the Hopper kernel needs compute capability 9.0")
+    skip_where_it_does_not_run(tiles, device)
     case = Case((16, 16, 16, 16), (72, 72))
     held = Held(case, device, ends)
     held.ends, end = [], 0
@@ -187,10 +205,10 @@ def test_offsets_out_of_order_or_of_bounds_are_clamped(
 @pytest.mark.parametrize(
     ("of", "tiles"),
     [("m", Tiles(64, 64, ping_pong=True)), ("m", Tiles(128, 32, swapped=True)),
-     ("k", Tiles(64, 64)), ("m", None), ("k", None)],
+     ("k", Tiles(64, 64)), ("m", None), ("k", None), ("m", MMA[6]), ("k", MMA[6])],
     ids=str,
 )  # fmt: skip
-def test_no_two_blocks_write_one_element(of: str, tiles: Tiles | None, emulator: Device) -> None:
+def test_no_two_blocks_write_one_element(of: str, tiles: Choice, emulator: Device) -> None:
     others = (136, 72)
     held = Held(Case((3, 0, 70, 64), others, of, a_by_columns=of == "k"), emulator)
     plan = plan_by(tiles, held.product)
@@ -206,11 +224,10 @@ def epilogue_of(function: Any, inputs: dict[str, Any], results: tuple[Strided, .
 
 
 @pytest.mark.parametrize(
-    "tiles", [None, Tiles(64, 64), Tiles(128, 32, swapped=True)], ids=str
-)  # fmt: skip
-def test_epilogue_of_rows_of_columns_and_of_each_group(tiles: Tiles | None, device: Device) -> None:
-    if tiles is not None and not device.arch.startswith("sm_9"):
-        pytest.skip("the Hopper kernel needs compute capability 9.0")
+    "tiles", [None, MMA[5], Tiles(64, 64), Tiles(128, 32, swapped=True)], ids=str
+)
+def test_epilogue_of_rows_of_columns_and_of_each_group(tiles: Choice, device: Device) -> None:
+    skip_where_it_does_not_run(tiles, device)
     case = Case((5, 0, 70, 1), (72, 72), out_dtype="float32")
     held = Held(case, device)
     m, n, _ = case.mnk
@@ -259,8 +276,13 @@ def test_hopper_kernel_says_why_it_does_not_take_a_product() -> None:
     ):
         assert why in hopper.objection(product._replace(**changed))
         plan = plan_grouped(product._replace(**changed), H200)
-        assert plan.chosen.startswith("the general"), why
+        others = "the grouped kernel by mma.sync", "the general"
+        assert plan.chosen.startswith(others), why
     assert plan_grouped(product, H200).chosen.startswith("the grouped Hopper")
+    assert plan_grouped(product, known("a100")).chosen.startswith("the grouped kernel by mma.sync")
+    strided = product._replace(a=Operand(256, 2))
+    assert plan_grouped(strided, known("a100")).chosen.startswith("the general")
+    assert plan_grouped(product._replace(groups=2000), known("a100")).chosen.startswith("the general")
     with pytest.raises(ValueError, match="copied by TMA by 32 columns"):
         hopper.plan(product, Tiles(64, 16), 4)
 
@@ -279,6 +301,21 @@ def test_groups_of_few_rows_get_narrow_tiles() -> None:
     assert few.swapped
     assert few.block_n == 16
     assert many.block_m * many.block_n >= 128 * 128
+
+
+@pytest.mark.parametrize("capability", [80, pytest.param(90, marks=thorough)])
+@pytest.mark.parametrize("tiles", [*MMA[:3], *(pytest.param(x, marks=thorough) for x in MMA[3:])])
+def test_mma_compiles_without_spills(tiles: MmaTiles, capability: int) -> None:
+    for of, x in (("m", Operand(4096, 1)), ("k", Operand(1, 4096))):
+        product = Grouped(
+            of, 4096, 4096, 4096, 64, "bfloat16", "bfloat16", "int32", x,
+            Operand(4096, 1, 4096**2), Operand(4096, 1, 4096**2),
+        )  # fmt: skip
+        (step,) = mma.plan(product, tiles, 132, capability >= 90).steps
+        arch = f"sm_{capability}" + "a" * (capability == 90)
+        used = step.kernel.compile(arch, lines=False).resources
+        assert used.spill_bytes == 0
+        assert -(-used.registers // 8) * 8 * tiles.threads * tiles.residents <= 65536
 
 
 @thorough

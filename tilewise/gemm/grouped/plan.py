@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.grouped import general, hopper, model
+from tilewise.gemm.grouped import general, hopper, mma, model
 from tilewise.gemm.grouped.product import Grouped
 from tilewise.gemm.steps import PREPARED, Plan
 
@@ -28,13 +28,17 @@ def plan_grouped(product: Grouped, chip: Chip | None, multiprocessors: int = EMU
     p = product
     if not (p.m and p.n and p.groups):
         return Plan((), 0, "nothing", "the result has no elements")
-    if chip is None or not chip.is_hopper:
-        why = "this is no Hopper GPU"
-        return general.plan(p, chip.multiprocessors if chip else multiprocessors).because(why)
-    found = model.ranked(p, chip)
-    if not found:
-        why = f"the Hopper kernel can't take it: {hopper.objection(p)}"
-        return general.plan(p, chip.multiprocessors).because(why)
-    best = found[0]
-    plan = hopper.plan(p, best.tiles, chip.multiprocessors)
-    return plan.because(f"of its tiles these should be the fastest, {best.seconds * 1e6:.1f} µs")
+    if chip is None:
+        why = "the device is no GPU of compute capability 8.0 or above, or an emulator"
+        return general.plan(p, multiprocessors).because(why)
+    found = model.ranked(p, chip) if chip.is_hopper else ()
+    if found:
+        best = found[0]
+        plan = hopper.plan(p, best.tiles, chip.multiprocessors)
+        why = f"of its tiles these should be the fastest, {best.seconds * 1e6:.1f} µs"
+        return plan.because(why)
+    why = "this is no Hopper GPU" if not chip.is_hopper else hopper.objection(p)
+    if words := mma.objection(p):
+        return general.plan(p, chip.multiprocessors).because(f"{why}; {words}")
+    tiles, overlap = mma.best(p, chip), chip.capability >= 90
+    return mma.plan(p, tiles, chip.multiprocessors, overlap).because(why)

@@ -31,7 +31,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product
             load(a_tile, a, p.a.row_stride, p.a.column_stride, top, p.m, step, k);
             load(b_tile, b, p.b.column_stride, p.b.row_stride, left, p.n, step, k);
             __syncthreads();
-            multiply_add(sum, a_tile, b_tile);
+            #pragma unroll
+            for (int s = 0; s < BLOCK_K; ++s) {
+                ACCUMULATE x[EACH], y[EACH];
+                #pragma unroll
+                for (int i = 0; i < EACH; ++i) x[i] = a_tile[s][ty + i * EDGE];
+                #pragma unroll
+                for (int j = 0; j < EACH; ++j) y[j] = b_tile[s][tx + j * EDGE];
+                #pragma unroll
+                for (int i = 0; i < EACH; ++i)
+                    #pragma unroll
+                    for (int j = 0; j < EACH; ++j) sum[i][j] += x[i] * y[j];
+            }
             __syncthreads();
         }
         #pragma unroll

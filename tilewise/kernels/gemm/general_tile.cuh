@@ -1,4 +1,5 @@
-// Tiles of any two matrices, whatever their strides, and their product: 4 x 4 sums a thread.
+// Tiles in shared memory of any two matrices, whatever their strides, of which a thread multiplies 4 x 4
+// elements.
 //
 // Macros: INPUT, the elements' type (convert.cuh); ACCUMULATE, the type of the accumulators.
 #pragma once
@@ -25,22 +26,5 @@ __device__ inline void load(Tile& tile, const INPUT* data, long long line_stride
         tile[s][l] = inside
             ? to_float(data[(line + l) * line_stride + (step + s) * step_stride])
             : (ACCUMULATE)0;
-    }
-}
-
-// Adds the product of two tiles to the thread's sums.
-__device__ inline void multiply_add(ACCUMULATE (&sum)[EACH][EACH], const Tile& a_tile, const Tile& b_tile) {
-    const int tx = threadIdx.x % EDGE, ty = threadIdx.x / EDGE;
-    #pragma unroll
-    for (int s = 0; s < BLOCK_K; ++s) {
-        ACCUMULATE x[EACH], y[EACH];
-        #pragma unroll
-        for (int i = 0; i < EACH; ++i) x[i] = a_tile[s][ty + i * EDGE];
-        #pragma unroll
-        for (int j = 0; j < EACH; ++j) y[j] = b_tile[s][tx + j * EDGE];
-        #pragma unroll
-        for (int i = 0; i < EACH; ++i)
-            #pragma unroll
-            for (int j = 0; j < EACH; ++j) sum[i][j] += x[i] * y[j];
     }
 }
