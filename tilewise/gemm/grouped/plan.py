@@ -31,9 +31,8 @@ def plan_grouped(product: Grouped, chip: Chip | None, multiprocessors: int = EMU
     if chip is None:
         why = "the device is no GPU of compute capability 8.0 or above, or an emulator"
         return general.plan(p, multiprocessors).because(why)
-    found = model.ranked(p, chip) if chip.is_hopper else ()
-    if found:
-        best = found[0]
+    best = model.best(p, chip) if chip.is_hopper else None
+    if best is not None and not hopper.objection(p.transposed if best.tiles.swapped else p):
         plan = hopper.plan(p, best.tiles, chip.multiprocessors)
         why = f"of its tiles these should be the fastest, {best.seconds * 1e6:.1f} µs"
         return plan.because(why)
