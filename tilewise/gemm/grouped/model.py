@@ -37,8 +37,8 @@ class Costs(NamedTuple):
     launch : float
         The time of a launch, in which the groups are read.
     tensor, port, dram : float
-        The shares of the rates of :class:`tilewise.gemm.families.hopper.costs.Costs` at which tiles are
-        multiplied, and copied to shared memory, and arrays read from memory and written.
+        The shares of the rates of :class:`tilewise.gemm.families.hopper.costs.Costs` at which
+        tiles are multiplied, and copied to shared memory, and arrays read from memory and written.
     overlap, overlap_memory : float
         How far multiplication and copies overlap, and computing and memory: 1 for not at all.
     cluster : float
@@ -46,7 +46,8 @@ class Costs(NamedTuple):
     tile : float
         The time of a tile besides its k-steps and stores.
     rows, columns : float
-        The elements of D in a nanosecond that a multiprocessor stores, and where A and B are swapped.
+        The elements of D in a nanosecond that a multiprocessor stores, and where A and B are
+        swapped.
     last_wave : float
         The waves by which the last one, in which some multiprocessors are idle, takes longer.
     """
@@ -136,8 +137,8 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs = COSTS) -> float:
     rows, columns = tiles.block_m * tiles.cluster_m, tiles.block_n * tiles.cluster_n
     filled = 1.0
     if p.of == "k":
-        count = p.groups * -(-p.m // rows) * -(-p.n // columns)
-        k_steps = covered(mean, BLOCK_K) / BLOCK_K
+        count: float = p.groups * -(-p.m // rows) * -(-p.n // columns)
+        k_steps: float = covered(mean, BLOCK_K) / BLOCK_K
     else:
         extent = rows if p.of == "m" else columns
         of_groups = covered(mean, extent) / extent
@@ -184,7 +185,7 @@ def covered(mean: float, step: int) -> float:
 
 
 def _of_mean(mean: float, step: int) -> float:
-    """The same for groups of one mean: a part of them is empty, and a last tile is partly filled."""
+    """The same for groups of one mean: some are empty, and a last tile is partly filled."""
     if mean > 8 * step:
         return mean + step / 2
     deviation = math.sqrt(mean)
