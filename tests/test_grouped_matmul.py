@@ -190,6 +190,17 @@ def test_tensors(gpu: object, torch: Any, dtype: str, major: str, n: int, k: int
             assert_tensors_right(got[i], x[part].mT, dy[part])
 
 
+def test_from_the_host_and_back(gpu: object) -> None:
+    x, w = arrays(72, 64, "float16")
+    bias = normal(len(SIZES), 1, 72, seed=3)
+    y, pre = tilewise.grouped_matmul(
+        x, w, ENDS, device="gpu", epilogue=lambda acc, b: (acc + b, acc), b=bias
+    )
+    for i, part in enumerate(parts(ENDS)):
+        assert_right(pre[part], x[part], w[i], "float16")
+        assert_right(y[part], x[part], w[i], "float16", 1, 1, bias[i])
+
+
 def test_many_groups(gpu: object, torch: Any) -> None:
     for groups in (1024, 1025, 3000):
         sizes = np.random.default_rng(groups).integers(0, 6, groups)
