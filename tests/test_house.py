@@ -21,8 +21,8 @@ LAYERS = (
     "tensor_map", "limits", "targets", "counted", "launch", "errors", "tracebacks", "epilogue",
     "compiler", "devices", "isolated", "isolated_process", "variables", "launchable", "kernel",
     "listed", "listing", "python_kernels", "triton", "numba", "provenance", "gemm", "arrays",
-    "host", "ladder", "specs", "torch", "matmul", "files", "explain", "lens", "bench", "tune",
-    "warm", "", "cli", "__main__",
+    "host", "ladder", "specs", "torch", "matmul", "grouped", "files", "explain", "lens", "bench",
+    "tune", "warm", "", "cli", "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
 ``__init__``, which offers the front doors."""
@@ -55,6 +55,7 @@ LAZY = {
     ("tilewise.gemm.steps", f"{EMULATOR}.*"): SLOW,
     ("tilewise.launchable", "tilewise.lens.profiling"): SLOW,
     ("tilewise.launchable", "tilewise.lens.watch"): SLOW,
+    ("tilewise.grouped", "tilewise.torch.grouped"): OPTIONAL,
     ("tilewise.matmul", "tilewise.torch.operator"): OPTIONAL,
     ("tilewise.tune", "tilewise.bench.*"): OPTIONAL,
 }

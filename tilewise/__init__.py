@@ -57,6 +57,7 @@ from tilewise.errors import (
 )
 from tilewise.explain import Explanation, explain
 from tilewise.files.multiply import FileProduct, multiply_files
+from tilewise.grouped import grouped_matmul
 from tilewise.host.staging import free_staging
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import Gemm
@@ -145,6 +146,7 @@ __all__ = [
     "free_staging",
     "gelu",
     "get_device",
+    "grouped_matmul",
     "leaky_relu",
     "list_kernels",
     "log",

@@ -132,7 +132,7 @@ def check(
         for what, x in (("b[1]", up), ("c", c), *(("out", x) for x in outs))
         if x is not None
     ]
-    library = _one_library(arrays)
+    library = one_library(arrays)
     dtype, result_dtype = dtypes(library, a, b, c, outs, out_dtype)
     if up is not None:
         dtypes(library, a, up, c, outs, out_dtype)
@@ -169,7 +169,7 @@ def check(
         c = None
     for i, each in enumerate(outs):
         others = [*arrays[:inputs], *(("another result", x) for x in outs[:i])]
-        _check_out(library, each, others, [("c", c), *operand_arrays])
+        check_out(library, each, others, [("c", c), *operand_arrays])
     return Call(
         library, a, b, c, out, m, n, k, batch, shape,
         transpose_a, transpose_b, alpha, beta, dtype, result_dtype, fused, invariant, pairs, up,
@@ -194,7 +194,14 @@ def _of_result(b: Array, up: Array | None, pairs: str | None, transpose: bool) -
     return shape
 
 
-def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
+def one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
+    """The library of all arrays, which are given with their names.
+
+    Raises
+    ------
+    TypeError
+        If one is nobody's that is known here, or they are of several.
+    """
     found: Library | None = None
     for what, x in arrays:
         library = library_of(x)
@@ -206,7 +213,8 @@ def _one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
         found = found or library
         if library is not found:
             raise TypeError(
-                f"a is {found.name}'s and {what} is {library.name}'s; pass arrays of one library"
+                f"{arrays[0][0]} is {found.name}'s and {what} is {library.name}'s; pass arrays of "
+                "one library"
             )
     assert found is not None
     return found
@@ -274,7 +282,7 @@ def _scalar(value: float, dtype: str, what: str) -> float:
     return scalar(value, dtype, what) + 0.0
 
 
-def _check_out(
+def check_out(
     library: Library,
     out: Array,
     apart: Sequence[tuple[str, Array]],

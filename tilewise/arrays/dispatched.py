@@ -72,6 +72,9 @@ DIRECT = Route.DIRECT  # a name is found faster than an attribute of an enumerat
 _answers: list[Callable[..., Any]] = []
 
 
+_grouped_answers: list[Callable[..., Any]] = []
+
+
 def answered_by(function: Callable[..., Any]) -> None:
     """Name the function that multiplies where the arrays lie: that of :mod:`tilewise.matmul`."""
     _answers[:] = [function]
@@ -80,3 +83,13 @@ def answered_by(function: Callable[..., Any]) -> None:
 def answer(*args: Any, **options: Any) -> Any:
     """Multiply where the arrays lie; PyTorch sees nothing of it."""
     return _answers[0](*args, **options)
+
+
+def grouped_answered_by(function: Callable[..., Any]) -> None:
+    """Name the function that computes grouped products: that of :mod:`tilewise.grouped`."""
+    _grouped_answers[:] = [function]
+
+
+def grouped_answer(*args: Any, **options: Any) -> Any:
+    """Compute a grouped product where the arrays lie; PyTorch sees nothing of it."""
+    return _grouped_answers[0](*args, **options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,8 @@ def asked(
     operands: Mapping[str, Any],
     b: Any = None,
     pairs: str | None = None,
+    taken: Container[str] = TAKEN,
+    caller: str = "matmul",
 ) -> Asked | None:
     """Trace a call's epilogue; None where there is none.
 
@@ -85,6 +87,10 @@ def asked(
     ----------
     epilogue, operands, b, pairs
         As :func:`tilewise.matmul` has them.
+    taken : container of str
+        The names that no operand can have, as they are arguments of the function that is called.
+    caller : str
+        That function.
 
     Raises
     ------
@@ -114,11 +120,11 @@ def asked(
     if epilogue is None:
         if operands:
             raise TypeError(
-                f"matmul() got an unexpected keyword argument {next(iter(operands))!r}; operands "
+                f"{caller}() got an unexpected keyword argument {next(iter(operands))!r}; operands "
                 "are for an epilogue"
             )
         return None
-    function = trace(epilogue, tuple(operands), TAKEN, pairs=pairs is not None)
+    function = trace(epilogue, tuple(operands), taken, pairs=pairs is not None)
     return Asked(function, tuple(operands[name] for name in function.operands), pairs)
 
 

@@ -56,7 +56,7 @@ def inputs(call: Call) -> tuple[Seen, Seen, Seen | None, Seen | None]:
 
 def result_operand(call: Call, view: View | None) -> Operand | None:
     """An array of the result's shape; None where strides can't say it."""
-    return _operand(view, call.batch, has_rows=call.has_rows, has_columns=call.has_columns)
+    return operand_of(view, call.batch, has_rows=call.has_rows, has_columns=call.has_columns)
 
 
 def strided(call: Call, x: Array) -> tuple[Array, Strided]:
@@ -164,7 +164,7 @@ def _seen(
     call: Call, x: Array, *, has_rows: bool, has_columns: bool, transpose: bool = False
 ) -> Seen:
     def as_operand(view: View | None) -> Operand | None:
-        return _operand(
+        return operand_of(
             view, call.batch, has_rows=has_rows, has_columns=has_columns, transpose=transpose
         )
 
@@ -185,7 +185,7 @@ def _seen(
     return Seen(x, operand, shape, None)
 
 
-def _operand(
+def operand_of(
     view: View | None,
     batch: tuple[int, ...],
     *,

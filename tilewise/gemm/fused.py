@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from tilewise.epilogue import Traced
-from tilewise.gemm.epilogue import Strided
+from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.layouts import TYPES, layout
-from tilewise.gemm.product import ACCUMULATORS, FIRST_FUSED, REAL, Product
+from tilewise.gemm.product import ACCUMULATORS, FIRST_FUSED, REAL, Pairing
 from tilewise.gemm.steps import KERNELS, Step
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
@@ -23,7 +23,18 @@ Access = tuple[str, str, str]
 """An array's dtype, and how its address depends on the row and on the column (fused.cuh)."""
 
 
-def step(kernel: Kernel, launch: Launch, product: Product) -> Step:
+class Fusing(Protocol):
+    """A product's dtype, its epilogue or None, and how its pairs of columns lie or None."""
+
+    @property
+    def dtype(self) -> str: ...
+    @property
+    def epilogue(self) -> Epilogue | None: ...
+    @property
+    def pairing(self) -> Pairing | None: ...
+
+
+def step(kernel: Kernel, launch: Launch, product: Fusing) -> Step:
     """Return the launch of a kernel that stores a product's D, with the product's epilogue if any.
 
     Parameters
@@ -32,7 +43,7 @@ def step(kernel: Kernel, launch: Launch, product: Product) -> Step:
         Of a source that takes FUSED_PARAMETER (fused.cuh), and PAIRS where the product is one.
     launch : Launch
         With the kernel's other arguments.
-    product : Product
+    product : Fusing
         As the kernel sees it: transposed, where it computes D's transpose.
     """
     epilogue = product.epilogue

@@ -1,7 +1,8 @@
-"""Products in PyTorch's models: an operator with gradients, and linear layers by it.
+"""Products in PyTorch's models: operators with gradients, and linear layers by them.
 
-``torch.ops.tilewise.matmul`` is the operator. :func:`tilewise.matmul` takes tensors too, and calls
-it where it must: for tensors that require a gradient, in ``torch.compile``, under autocast.
+``torch.ops.tilewise.matmul`` and ``grouped_matmul`` are the operators. :func:`tilewise.matmul` and
+:func:`tilewise.grouped_matmul` take tensors too, and call them where they must: for tensors that
+require a gradient, in ``torch.compile``, under autocast.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from tilewise.python_kernels.packages import need
 
 need("torch", "pip install torch")
 
+from tilewise.torch.grouped import grouped_matmul  # noqa: E402
 from tilewise.torch.linear import Linear, linear  # noqa: E402
 from tilewise.torch.operator import matmul  # noqa: E402
 from tilewise.torch.replace import Replaced, replace_linears  # noqa: E402
 
-__all__ = ["Linear", "Replaced", "linear", "matmul", "replace_linears"]
+__all__ = ["Linear", "Replaced", "grouped_matmul", "linear", "matmul", "replace_linears"]

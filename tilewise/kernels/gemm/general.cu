@@ -3,11 +3,8 @@
 //
 // Macros: INPUT and OUTPUT, the elements' types (convert.cuh); ACCUMULATE, the type of the
 // accumulators.
-#include "../ptx/convert.cuh"
 #include "epilogue.cuh"
-#include "matrix.cuh"
-
-constexpr int BLOCK = 64, BLOCK_K = 16, EDGE = 16, THREADS = EDGE * EDGE, EACH = BLOCK / EDGE;
+#include "general_tile.cuh"
 
 struct Product {
     long long m, n, k, batch;
@@ -16,27 +13,6 @@ struct Product {
     BatchedMatrix<const OUTPUT> c;
     BatchedMatrix<OUTPUT> d;
 };
-
-typedef ACCUMULATE Tile[BLOCK_K][BLOCK + 1];  // padded against bank conflicts
-
-// Loads the tile at (line, step) of an operand that is seen as lines (rows of A, columns of B) of k
-// elements. Neighbouring threads read neighbouring elements, K-major or MN-major.
-__device__ inline void load(Tile& tile, const INPUT* data, long long line_stride,
-                            long long step_stride, long long line, long long lines,
-                            long long step, long long steps) {
-    const bool k_major = step_stride <= line_stride;
-    const int thread = threadIdx.x;
-    #pragma unroll
-    for (int i = 0; i < BLOCK * BLOCK_K / THREADS; ++i) {
-        const int index = thread + i * THREADS;
-        const int l = k_major ? index / BLOCK_K : index % BLOCK;
-        const int s = k_major ? index % BLOCK_K : index / BLOCK;
-        const bool inside = line + l < lines && step + s < steps;
-        tile[s][l] = inside
-            ? to_float(data[(line + l) * line_stride + (step + s) * step_stride])
-            : (ACCUMULATE)0;
-    }
-}
 
 extern "C" __global__ void __launch_bounds__(THREADS) gemm_general(const Product p FUSED_PARAMETER) {
     __shared__ Tile a_tile, b_tile;

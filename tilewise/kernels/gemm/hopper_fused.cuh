@@ -51,7 +51,8 @@ template <typename T, Step ROW, Step COLUMN, int Q> struct Fragment {
     }
     // Whether all columns are inside D, and neighbours in a row one aligned word.
     static __device__ bool is_whole(T* const (&lines)[LINES], const Spot& at) {
-        const u64 bits = (u64)lines[0] | (u64)lines[LINES - 1];
+        // A group's first column may be odd (hopper_grouped.cu).
+        const u64 bits = (u64)lines[0] | (u64)lines[LINES - 1] | at.column * sizeof(T);
         return APART == 1 && COLUMN == BY_ONE && at.column + 8 * (Q - 1) + 1 < at.n && bits % sizeof(Two<T>) == 0;
     }
     static __device__ long long offset(const Strided& array, int column) {

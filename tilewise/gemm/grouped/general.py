@@ -1,0 +1,51 @@
+"""The general kernel of grouped products: any dtype and strides, on any device, slowly."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewise.gemm import fused
+from tilewise.gemm.families.general import BLOCK, THREADS
+from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.gemm.steps import Plan
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch
+from tilewise.places import Place
+
+SOURCE = SOURCES / "gemm" / "grouped_general.cu"
+BLOCKS_A_MULTIPROCESSOR = 4
+WORDS = f"the general grouped kernel, tiles of {BLOCK} x {BLOCK}"
+
+
+def plan(product: Grouped, multiprocessors: int) -> Plan:
+    """Return the launch for a product whose rows, or whose k, are in groups.
+
+    Parameters
+    ----------
+    product : Grouped
+    multiprocessors : int
+        Of the device.
+    """
+    p = product
+    along = min(p.groups, p.m) + p.m // BLOCK if p.of == "m" else -(-p.m // BLOCK) * p.groups
+    tiles = along * -(-p.n // BLOCK)
+    given = layout(SOURCE, "GroupedProduct", OFFSET=OFFSET_TYPES[p.offset_dtype]).pack({
+        "m": p.m, "n": p.n, "k": p.k, "groups": p.groups,
+        "a": batched_matrix(p.a, Place(A)), "b": batched_matrix(p.b, Place(B)),
+        "d": batched_matrix(p.d, Place(D)), "offsets": Place(OFFSETS),
+    })  # fmt: skip
+    grid = (max(1, min(tiles, BLOCKS_A_MULTIPROCESSOR * multiprocessors)), 1, 1)
+    launch = Launch(grid, (THREADS, 1, 1), (given,))
+    kernel = _kernel(p.of, p.dtype, p.out_dtype, p.offset_dtype)
+    return Plan((fused.step(kernel, launch, p),), 0, WORDS, "")
+
+
+@cache
+def _kernel(of: str, dtype: str, out_dtype: str, offset_dtype: str) -> Kernel:
+    return Kernel(SOURCE, "grouped_general", {
+        "INPUT": TYPES[dtype], "OUTPUT": TYPES[out_dtype],
+        "ACCUMULATE": TYPES[ACCUMULATORS[dtype]], "OFFSET": OFFSET_TYPES[offset_dtype],
+        "K_IN_GROUPS": int(of == "k"),
+    })  # fmt: skip

@@ -1,0 +1,143 @@
+"""Grouped products by ``mma.sync``: 16 bits, on every GPU since compute capability 8.0."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from tilewise.gemm import fused
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.mma.kernel import GROUP, LARGEST, PRODUCT, Matrix, matrix_of
+from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
+from tilewise.gemm.grouped.model import covered
+from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
+from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS
+from tilewise.gemm.layouts import TYPES, batched_matrix, layout
+from tilewise.gemm.steps import Plan
+from tilewise.kernel import SOURCES, Kernel
+from tilewise.launch import Launch
+from tilewise.places import Place
+from tilewise.precision import HALVES
+
+SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
+TABLES = 8  # bytes of shared memory for a group
+COPY = 40
+"""The multiply-adds that take as long as the copy of an element to shared memory."""
+
+
+def objection(product: Grouped) -> str:
+    """Return why the kernel can't take a product; empty if it can."""
+    p = product
+    if p.dtype not in HALVES:
+        return f"the inputs are {p.dtype}, not 16-bit"
+    if p.groups > MOST_GROUPS:
+        return f"there are {p.groups:,} groups, more than {MOST_GROUPS:,}"
+    if max(p.m, p.n, p.k, tile_count(p, TILES[-1])) > LARGEST:
+        return "it is too large"
+    for name, x in zip("AB", matrices(p), strict=True):
+        if x is None:
+            return f"neither dimension of {name} is contiguous"
+    if p.a.offset % ITEM or p.b.offset % ITEM:
+        return f"A or B does not begin at a multiple of {ITEM} bytes"
+    return ""
+
+
+def matrices(product: Grouped) -> tuple[Matrix | None, Matrix | None]:
+    """Return how the kernel reads A and the transpose of B."""
+    p = product
+    of_a, of_b, _ = p.batches
+    a, b = matrix_of(p.a, p.m, p.k, of_a), matrix_of(p.b.transposed, p.n, p.k, of_b)
+    if a is not None and a.is_k_major is (p.of == "k"):
+        a = a._replace(width=1, is_partial=False)  # groups begin anywhere
+    if b is not None and b.is_k_major and p.of == "k":
+        b = b._replace(width=1, is_partial=False)
+    return a, b
+
+
+def tile_count(product: Grouped, tiles: Tiles) -> int:
+    """Return how many tiles there are at most."""
+    p = product
+    across = -(-p.n // tiles.block_n)
+    if p.of == "k":
+        return -(-p.m // tiles.block_m) * across * p.groups
+    return (p.m // tiles.block_m + min(p.groups, p.m)) * across
+
+
+def best(product: Grouped, chip: Chip) -> Tiles:
+    """Return the tiles that should be fastest, of groups of about the mean extent."""
+    p = product
+    most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
+    active = max(1, min(p.groups, p.total))
+
+    def cost(tiles: Tiles) -> float:
+        across = -(-p.n // tiles.block_n)
+        if p.of == "k":
+            count: float = active * across * -(-p.m // tiles.block_m)
+        else:
+            rows = active * covered(p.total / active, tiles.block_m)
+            count = rows / tiles.block_m * across
+        m, n = tiles.block_m, tiles.block_n
+        return max(1.0, count / chip.multiprocessors) * max(m * n, COPY * (m + n))
+
+    fitting = [x for x in TILES if x.shared + TABLES * most + 1024 <= chip.shared]
+    return min(fitting, key=cost)
+
+
+def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) -> Plan:
+    """Return the launch for a product whose rows, or whose k, are in groups.
+
+    Parameters
+    ----------
+    product : Grouped
+    tiles : Tiles
+    multiprocessors : int
+        Of the GPU.
+    overlap : bool
+        Whether the kernel may begin before those ahead of it in the stream have ended.
+
+    Raises
+    ------
+    ValueError
+        If the kernel has an objection to the product.
+    """
+    p = product
+    if words := objection(p):
+        raise ValueError(f"the grouped kernel by mma.sync can't take this product: {words}")
+    a, b = matrices(p)
+    assert a is not None
+    assert b is not None
+    types = {"In": "u16", "Out": TYPES[p.out_dtype], "Real": "float"}
+    given = layout(PRODUCT, "Product", **types).pack({
+        "a": {"pointer": Place(A), "pitch": a.pitch, "batch_stride": 0, "count": p.m},
+        "b": {
+            "pointer": Place(B), "pitch": b.pitch, "count": p.n,
+            "batch_stride": p.b.batch_stride if p.of == "m" else 0,
+        },
+        "c": None, "d": batched_matrix(p.d, Place(D)), "part_stride": 0, "m": p.m, "n": p.n,
+        "k": p.k, "columns": p.n, "part_k": p.k, "group": GROUP, "alpha": 1.0, "beta": 0.0,
+    })  # fmt: skip
+    most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
+    read_a, read_b = (x._replace(pitch=0) for x in (a, b))
+    kernel = _kernel(
+        p.of, p.dtype, p.out_dtype, p.offset_dtype, tiles, most, read_a, read_b, overlap
+    )
+    launch = Launch(
+        (max(1, min(tile_count(p, tiles), multiprocessors * tiles.residents)), 1, 1),
+        (tiles.threads, 1, 1), (given, Place(OFFSETS), p.groups), tiles.shared, overlap=overlap,
+    )  # fmt: skip
+    words = f"the grouped kernel by mma.sync, tiles of {tiles.block_m} x {tiles.block_n}"
+    return Plan((fused.step(kernel, launch, p),), 0, words, "")
+
+
+@cache
+def _kernel(
+    of: str, dtype: str, out_dtype: str, offset_dtype: str, tiles: Tiles, most_groups: int,
+    a: Matrix, b: Matrix, overlap: bool,
+) -> Kernel:  # fmt: skip
+    return Kernel(SOURCE, "grouped_mma", {
+        "K_IN_GROUPS": int(of == "k"), "OFFSET": OFFSET_TYPES[offset_dtype],
+        "MOST_GROUPS": most_groups, "INPUT": TYPES[dtype], "OUTPUT": TYPES[out_dtype],
+        **tiles.macros,
+        "A_K_MAJOR": int(a.is_k_major), "A_WIDTH": a.width, "A_PARTIAL": int(a.is_partial),
+        "B_K_MAJOR": int(b.is_k_major), "B_WIDTH": b.width, "B_PARTIAL": int(b.is_partial),
+        "OVERLAP": int(overlap),
+    })  # fmt: skip

@@ -1,0 +1,208 @@
+"""How long the grouped Hopper kernel should take with each choice of tiles, and the best of them.
+
+The host knows the number of groups and the extent of all of them together, and not the extent of
+each: what is modelled is groups of about the mean extent.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from tilewise.gemm.chip import Chip
+from tilewise.gemm.families.hopper.costs import costs_on
+from tilewise.gemm.families.hopper.tiling import BLOCK_K
+from tilewise.gemm.grouped import hopper
+from tilewise.gemm.grouped.product import Grouped
+from tilewise.gemm.grouped.tiles import Tiles
+from tilewise.gemm.steps import KERNELS
+from tilewise.places import ITEM_SIZES
+
+SIZES = (
+    (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128),
+)  # fmt: skip
+"""Rows and columns of tiles."""
+PING_PONG = ((64, 128), (64, 256), (128, 128), (128, 160))
+CLUSTERS = ((128, 256, 2, 1), (128, 256, 1, 2), (256, 128, 1, 2), (256, 128, 2, 1))
+FEW = ((64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64), (128, 96), (256, 64))
+"""Those of D's transpose for groups of few rows."""
+
+
+class Costs(NamedTuple):
+    """The constants of the model, fitted on an H200. Times are in microseconds.
+
+    Attributes
+    ----------
+    launch : float
+        The time of a launch, in which the groups are read.
+    tensor, port, dram : float
+        The shares of the rates of :class:`tilewise.gemm.families.hopper.costs.Costs` at which
+        tiles are multiplied, and copied to shared memory, and arrays read from memory and written.
+    overlap, overlap_memory : float
+        How far multiplication and copies overlap, and computing and memory: 1 for not at all.
+    cluster : float
+        The time that the blocks of a cluster wait for each other in a k-step.
+    tile : float
+        The time of a tile besides its k-steps and stores.
+    rows, columns : float
+        The elements of D in a nanosecond that a multiprocessor stores, and where A and B are
+        swapped.
+    last_wave : float
+        The waves by which the last one, in which some multiprocessors are idle, takes longer.
+    """
+
+    launch: float = 2.0
+    tensor: float = 0.9
+    port: float = 0.57
+    dram: float = 0.88
+    overlap: float = 8.0
+    overlap_memory: float = 3.2
+    cluster: float = 0.015
+    tile: float = 0.5
+    rows: float = 40.0
+    columns: float = 40.0
+    last_wave: float = 0.55
+
+
+COSTS = Costs()
+EVEN = 0.5
+DIGITS = 3
+# Quantiles of the normal distribution, and of the log-normal one with the mean 1.
+_NORMAL = (-1.53, -0.89, -0.49, -0.16, 0.16, 0.49, 0.89, 1.53)
+_SKEWED = tuple(math.exp(x - 0.5) for x in _NORMAL)
+
+
+class Estimate(NamedTuple):
+    """A choice of tiles, and the seconds that a product should take with it."""
+
+    tiles: Tiles
+    seconds: float
+
+
+@cache
+def candidates() -> tuple[Tiles, ...]:
+    """Return the choices of tiles that are compared."""
+    plain = [Tiles(m, n) for m, n in SIZES]
+    plain += [Tiles(m, n, ping_pong=True) for m, n in PING_PONG]
+    plain += [Tiles(*x) for x in CLUSTERS]
+    swapped = [Tiles(m, n, swapped=True) for m, n in (*FEW, *SIZES)]
+    swapped += [Tiles(m, n, ping_pong=True, swapped=True) for m, n in PING_PONG]
+    swapped += [Tiles(*x, swapped=True) for x in CLUSTERS]
+    return (*plain, *swapped)
+
+
+def best(product: Grouped, chip: Chip) -> Estimate | None:
+    """Return the choice of tiles that should be fastest; None where the kernel takes no product.
+
+    It is that of a total that is rounded to three binary digits: a server with batches of any size
+    makes few choices, each of which takes longer than the rest of a plan.
+    """
+    p = product
+    total = p.total
+    step = 1 << max(total.bit_length() - DIGITS, 0)
+    rounded = max(total // step * step, min(total, 1))
+    p = p._replace(k=rounded) if p.of == "k" else p._replace(m=rounded)
+    found = ranked(p, chip)
+    return found[0] if found else None
+
+
+@lru_cache(maxsize=KERNELS)
+def ranked(product: Grouped, chip: Chip) -> tuple[Estimate, ...]:
+    """Return the choices of tiles that fit a product, the one that should be fastest first."""
+    found = []
+    for tiles in candidates():
+        seen = product.transposed if tiles.swapped else product
+        if chip.multiprocessors < tiles.cluster or hopper.objection(seen):
+            continue
+        is_fitting = not tiles.objection(hopper.matrices(seen)[1].is_k_major)
+        if is_fitting and hopper.tile_count(seen, tiles) <= hopper.LARGEST:
+            found.append(Estimate(tiles, seconds(seen, tiles, chip)))
+    return tuple(sorted(found, key=lambda x: x.seconds))
+
+
+def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs = COSTS) -> float:
+    """Return the time that a product should take, as the kernel sees it.
+
+    Parameters
+    ----------
+    p : Grouped
+        With A and B swapped, if ``tiles`` swaps them.
+    tiles : Tiles
+    chip : Chip
+    own : Costs, optional
+    """
+    costs = costs_on(chip)
+    mean = p.mean
+    rows, columns = tiles.block_m * tiles.cluster_m, tiles.block_n * tiles.cluster_n
+    filled = 1.0
+    if p.of == "k":
+        count: float = p.groups * -(-p.m // rows) * -(-p.n // columns)
+        k_steps: float = covered(mean, BLOCK_K) / BLOCK_K
+    else:
+        extent = rows if p.of == "m" else columns
+        of_groups = covered(mean, extent) / extent
+        count = p.groups * of_groups * (-(-p.n // columns) if p.of == "m" else -(-p.m // rows))
+        k_steps = -(-p.k // BLOCK_K)
+        if p.of == "m" and tiles.sharers > 1:  # a consumer without rows does not multiply
+            filled = covered(mean, tiles.block_m // tiles.sharers) / covered(mean, extent)
+    waves = count / (chip.multiprocessors // tiles.cluster)
+    waves = max(1.0, waves + own.last_wave) if waves > 1 else 1.0
+    flops = 2 * tiles.block_m * tiles.block_n * BLOCK_K * filled
+    multiply = flops / (1e6 * costs.tensor * own.tensor)
+    copied = 2 * BLOCK_K * (tiles.block_m / tiles.cluster_n + tiles.block_n / tiles.cluster_m)
+    copy = copied / (1e3 * costs.port * own.port)
+    step = _together(own.overlap, multiply, copy, costs.k_step)
+    if tiles.cluster > 1:
+        step += own.cluster
+    by_columns = tiles.swapped
+    store = tiles.block_m * tiles.block_n / (1e3 * (own.columns if by_columns else own.rows))
+    epilogue = own.tile + store
+    if tiles.ping_pong:  # the last tile's epilogue overlaps nothing
+        computing = max(waves * k_steps * step, waves * epilogue) + epilogue
+    else:
+        computing = waves * (k_steps * step + epilogue)
+    memory = bytes_moved(p) / (1e6 * costs.dram * own.dram)
+    return 1e-6 * (own.launch + _together(own.overlap_memory, computing, memory))
+
+
+def _together(power: float, *times: float) -> float:
+    """The time of what overlaps: the longest, and a little more where others are nearly as long."""
+    longest = max(times)
+    return float(longest * sum((x / longest) ** power for x in times) ** (1 / power))
+
+
+@lru_cache(maxsize=KERNELS)
+def covered(mean: float, step: int) -> float:
+    """Return what tiles of an extent cover of a group in the mean.
+
+    Groups are taken to be of Poisson's sizes, as random routing makes them, about means of which
+    half are alike and half log-normal with the deviation 1.
+    """
+    even = _of_mean(mean, step)
+    skewed = sum(_of_mean(mean * x, step) for x in _SKEWED) / len(_SKEWED)
+    return EVEN * even + (1 - EVEN) * skewed
+
+
+def _of_mean(mean: float, step: int) -> float:
+    """The same for groups of one mean: some are empty, and a last tile is partly filled."""
+    if mean > 8 * step:
+        return mean + step / 2
+    deviation = math.sqrt(mean)
+    found = 0.0
+    for z in _NORMAL:
+        size = mean + z * deviation
+        found += max(1, math.ceil((size - 0.5) / step)) * step
+    return (1 - math.exp(-mean)) * found / len(_NORMAL)
+
+
+def bytes_moved(p: Grouped) -> float:
+    """Return the bytes of A, B and D, of groups that are not empty."""
+    filled = 1 - math.exp(-p.mean)
+    of_a, of_b, of_d = (x * filled if x > 1 else x for x in p.batches)
+    if p.of == "k":
+        of_d = p.batches[2]
+    return (
+        ITEM_SIZES[p.dtype] * (p.m * p.k * of_a + p.k * p.n * of_b)
+        + ITEM_SIZES[p.out_dtype] * p.m * p.n * of_d
+    )

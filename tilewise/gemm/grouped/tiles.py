@@ -1,0 +1,102 @@
+"""The free choices of the grouped Hopper kernel, and which of them are for which product."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from tilewise.gemm.families.hopper.tiling import BLOCK_K
+
+MOST_GROUPS = 1024  # groups.cuh
+MOST_STAGES = 12
+FEW_GROUPS = 256  # for which tables in shared memory are small
+_SHARED_BYTES = 232448 - 1024  # of a block, beside its barriers
+_CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
+_MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """A tile of D, and how a cluster's warps share the work on it.
+
+    Attributes
+    ----------
+    block_m, block_n : int
+        Rows and columns of the tile of D that one block computes; of D's transpose if ``swapped``.
+    cluster_m, cluster_n : int
+        Blocks of a cluster along M, which share tiles of B, and along N, which share tiles of A.
+    ping_pong : bool
+        Whether two warpgroups take tiles in turn, so that one stores a tile while the other
+        multiplies the next; otherwise they share each tile.
+    swapped : bool
+        Whether the kernel computes D's transpose, from A and B swapped.
+    """
+
+    block_m: int
+    block_n: int
+    cluster_m: int = 1
+    cluster_n: int = 1
+    ping_pong: bool = False
+    swapped: bool = False
+
+    @cached_property
+    def consumers(self) -> int:
+        """The warpgroups that multiply."""
+        return 2 if self.ping_pong else _CONSUMERS[self.block_m]
+
+    @property
+    def sharers(self) -> int:
+        """The warpgroups that share a tile."""
+        return 1 if self.ping_pong else self.consumers
+
+    @property
+    def threads(self) -> int:
+        return 128 * (1 + self.consumers)
+
+    @property
+    def cluster(self) -> int:
+        """The blocks of a cluster."""
+        return self.cluster_m * self.cluster_n
+
+    @property
+    def stage_bytes(self) -> int:
+        return 2 * BLOCK_K * (self.block_m + self.block_n)
+
+    @property
+    def out_columns(self) -> int:
+        """The columns of D that a warp stages at a time."""
+        return next(width for width in (64, 32, 16) if self.block_n % width == 0)
+
+    @property
+    def out_bytes(self) -> int:
+        """The bytes of the consumers' buffers for D, one a warp."""
+        return 4 * self.consumers * (2 * 16 * self.out_columns)
+
+    def stages(self, most_groups: int) -> int:
+        """Return the pipeline stages: as many as fit beside the tables of the groups."""
+        rest = _SHARED_BYTES - self.out_bytes - 4 * (2 * most_groups + 1)
+        return min(MOST_STAGES, rest // self.stage_bytes)
+
+    def objection(self, b_k_major: bool) -> str:
+        """Return why the kernel can't have such tiles; empty if it can."""
+        if self.block_m not in _CONSUMERS:
+            return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
+        if self.block_m * self.block_n // (128 * self.sharers) > _MOST_ACCUMULATORS[self.consumers]:
+            return "a thread has too few registers for its accumulators"
+        if self.block_n % 16 or not 16 <= self.block_n <= 256:
+            return "a tile's columns are a multiple of 16, up to 256"
+        if not b_k_major and self.block_n % 32:
+            return "MN-major tiles of B are copied by TMA by 32 columns"
+        if b_k_major and self.block_n // self.cluster_m % 8:
+            return "parts of a tile of B are whole groups of 8 columns"
+        return "" if self.stages(FEW_GROUPS) >= 2 else "too few stages fit into shared memory"
+
+    def __str__(self) -> str:
+        words = [f"tiles of {self.block_m} x {self.block_n}"]
+        if self.cluster > 1:
+            words.append(f"clusters of {self.cluster_m} x {self.cluster_n}")
+        if self.ping_pong:
+            words.append("ping-pong")
+        if self.swapped:
+            words.append("A and B swapped")
+        return ", ".join(words)

@@ -1,0 +1,212 @@
+"""``tilewise::grouped_matmul``, an operator of PyTorch's: gradients, autocast, graphs.
+
+References
+----------
+PyTorch, "The Custom Operators Manual"; ``torch.library.custom_op``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from tilewise.arrays import dispatched, fusion, grouped
+from tilewise.arrays.fusion import Asked
+from tilewise.arrays.libraries import Array, dtype_name, library_of
+from tilewise.devices import Device
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.operator import check_tensors
+
+Tensor = Any
+
+
+def grouped_matmul(
+    x: Tensor,
+    w: Tensor,
+    offsets: Tensor,
+    *,
+    out: Array | Sequence[Array] | None = None,
+    out_dtype: Any = None,
+    device: str | Device = "auto",
+    check_offsets: bool = False,
+    epilogue: Callable[..., Any] | None = None,
+    **operands: Any,
+) -> Any:
+    """:func:`tilewise.grouped_matmul` of tensors, with gradients.
+
+    In a graph of ``torch.compile`` it is the operator ``torch.ops.tilewise.grouped_matmul``, and
+    its gradients are grouped products by it; nothing in it waits for the GPU. Under
+    ``torch.autocast`` it multiplies in autocast's dtype.
+
+    Parameters
+    ----------
+    x, w, offsets, out, out_dtype, device, check_offsets, epilogue, operands
+        As :func:`tilewise.grouped_matmul` takes them. Autograd records nothing that is written to
+        ``out``. An epilogue is part of the kernel where autograd records nothing; else PyTorch
+        computes it, in the dtype of the sums. With ``out``, ``check_offsets`` or an epilogue,
+        ``torch.compile`` ends its graph and begins another behind the call.
+
+    Returns
+    -------
+    Tensor, (rows, n) or (groups, m, n)
+        ``out``, or a contiguous one.
+
+    Raises
+    ------
+    TypeError
+        If one of the arguments is no tensor, or as :func:`tilewise.grouped_matmul`.
+    ValueError
+        As :func:`tilewise.grouped_matmul`; where ``out`` is given and a tensor requires a gradient;
+        where ``device`` is given and PyTorch has to see the product.
+
+    Examples
+    --------
+    >>> import torch, tilewise.torch  # doctest: +SKIP
+    >>> x, w = torch.ones(3, 2), torch.ones(2, 2, 4, requires_grad=True)  # doctest: +SKIP
+    >>> offsets = torch.tensor([1, 3], dtype=torch.int32)  # doctest: +SKIP
+    >>> tilewise.torch.grouped_matmul(x, w, offsets).sum().backward()  # doctest: +SKIP
+    >>> w.grad[:, 0, 0]  # doctest: +SKIP
+    tensor([1., 2.])
+    """
+    outs = out if isinstance(out, tuple | list) else (out,)
+    given = [x for x in operands.values() if isinstance(x, torch.Tensor)]
+    check_tensors([("x", x), ("w", w), ("offsets", offsets), *(("out", each) for each in outs)])
+    is_more = out is not None or check_offsets or epilogue is not None or bool(operands)
+    if torch.compiler.is_compiling() and is_more:
+        return _outside_the_graph(
+            x, w, offsets, out=out, out_dtype=out_dtype, device=device,
+            check_offsets=check_offsets, epilogue=epilogue, **operands,
+        )  # fmt: skip
+    way = dispatched.route(x, w, offsets, *given)
+    if out is not None:
+        if torch.is_grad_enabled() and any(
+            each is not None and each.requires_grad for each in (x, w, *outs, *given)
+        ):
+            raise ValueError(
+                "autograd can't record a product that is written to out; leave out out=, or call "
+                "it under torch.no_grad()"
+            )
+        way = dispatched.DIRECT
+    function = grouped.traced(epilogue, operands) if is_more else None
+    if way is dispatched.DIRECT:
+        return dispatched.grouped_answer(
+            x, w, offsets, out, out_dtype, device, check_offsets, function
+        )
+    if device != "auto":
+        raise ValueError(
+            "where PyTorch records a product, tensors are multiplied where they lie; leave out "
+            "device"
+        )
+    if check_offsets:
+        total, what = (x.shape[0], "the rows of x") if w.ndim == 3 else (x.shape[1], "its columns")
+        grouped.check_ends(offsets.tolist(), total, what)
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
+    if kind is None and out_dtype is not None:
+        raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
+    if function is None:
+        return _operator(x, w, offsets, kind)
+    return _with_epilogue(x, w, offsets, function, kind)
+
+
+@torch._disable_dynamo  # type: ignore[untyped-decorator]
+def _outside_the_graph(*args: Any, **options: Any) -> Any:
+    """Break the graph, as what no operator can be told is asked for."""
+    return grouped_matmul(*args, **options)
+
+
+def _with_epilogue(x: Tensor, w: Tensor, offsets: Tensor, asked: Asked, kind: Any) -> Any:
+    """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
+    library = library_of(x)
+    assert library is not None
+    dtype = x.dtype
+    if torch.is_autocast_enabled(x.device.type) and dtype != torch.float64:
+        dtype = torch.get_autocast_dtype(x.device.type)
+    wide = ACCUMULATORS[dtype_name(dtype)]
+    found = fusion.fusion(library, asked, None, wide)
+    assert found is not None
+    acc = _operator(x, w, offsets, getattr(torch, wide))
+    groups, values = offsets.shape[0], []
+    for name, each in zip(asked.function.operands, found.operands, strict=True):
+        value = each
+        if not isinstance(each, float):
+            if each.device != x.device:
+                raise ValueError(f"x is on {x.device} and {name} on {each.device}")
+            if w.ndim == 3 and tuple(each.shape) in ((groups, 1, w.shape[-1]), (groups, 1, 1)):
+                rows = torch.arange(x.shape[0], device=x.device, dtype=offsets.dtype)
+                of_row = torch.searchsorted(offsets, rows, right=True).clamp(max=groups - 1)
+                value = each[:, 0][of_row]
+            fusion.check_shape(name, value, tuple(acc.shape))
+        values.append(value)
+    evaluated = found._replace(operands=tuple(values)).evaluated(library, acc, wide)
+    results = [each.expand(acc.shape).to(kind or dtype) for each in evaluated]
+    return tuple(results) if asked.function.is_tuple else results[0]
+
+
+@torch.library.custom_op("tilewise::grouped_matmul", mutates_args=())  # type: ignore[untyped-decorator]
+def _operator(
+    x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, out_dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    found: torch.Tensor = dispatched.grouped_answer(x, w, offsets, out_dtype=out_dtype)
+    return found
+
+
+@_operator.register_fake  # type: ignore[untyped-decorator]
+def _shaped(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
+    """A result without elements, for graphs; what is wrong is said as in a call."""
+    library = library_of(x)
+    assert library is not None
+    kind = grouped.dtypes(library, x, w, (), out_dtype)[1]
+    *_, shape = grouped.shapes(tuple(x.shape), tuple(w.shape), tuple(offsets.shape))
+    return x.new_empty(shape, dtype=getattr(torch, kind))
+
+
+def _saved(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    x, w, offsets, _ = inputs
+    needs_x, needs_w = ctx.needs_input_grad[:2]
+    ctx.save_for_backward(x if needs_w else None, w if needs_x else None, offsets)
+    ctx.dtype, ctx.is_of_rows = x.dtype, w.ndim == 3
+    ctx.by_columns = w.ndim == 3 and w.stride(-2) == 1 and w.stride(-1) != 1
+
+
+def _gradients(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of x and of w, which are grouped products too, by views and no copies."""
+    x, w, offsets = ctx.saved_tensors
+    g = of_d.to(ctx.dtype)
+    of_x = of_w = None
+    if w is not None:
+        of_x = _operator(g, w.mT, offsets) if ctx.is_of_rows else _operator(w, g.mT, offsets).mT
+    if x is not None:
+        # It lies as w does: autograd copies a gradient that does not.
+        turned = ctx.by_columns
+        of_w = _operator(g.mT, x, offsets).mT if turned else _operator(x.mT, g, offsets)
+    return of_x, of_w, None, None
+
+
+_operator.register_autograd(_gradients, setup_context=_saved)
+
+
+def _under_autocast(device: str) -> Callable[..., Tensor]:
+    key = {"cpu": torch._C.DispatchKey.AutocastCPU, "cuda": torch._C.DispatchKey.AutocastCUDA}
+
+    def call(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
+        dtype = torch.get_autocast_dtype(device)
+        with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(key[device])):
+            x, w = (each if each.dtype == torch.float64 else each.to(dtype) for each in (x, w))
+            return _operator(x, w, offsets, out_dtype)
+
+    return call
+
+
+for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
+    _operator._lib.impl("grouped_matmul", _under_autocast(_device), _key)
+
+
+@register_flop_formula(torch.ops.tilewise.grouped_matmul)  # type: ignore[untyped-decorator]
+def _operations(
+    x: tuple[int, ...], w: tuple[int, ...], *_: Any, out_shape: Any = None, **options: Any
+) -> int:
+    """Multiplications and additions, for ``FlopCounterMode``, which gives shapes."""
+    return 2 * x[0] * x[1] * w[-1]
