@@ -137,7 +137,7 @@ def test_a_result_may_not_overlap_either_matrix() -> None:
 
 def test_what_is_explained() -> None:
     a, w = normal(512, 64, dtype=np.float16), normal(256, 64, dtype=np.float16)
-    more = {"transpose_b": True, "epilogue": swiglu, "gpu": "h200"}
+    more: dict[str, Any] = {"transpose_b": True, "epilogue": swiglu, "gpu": "h200"}
     words = " ".join(str(tw.explain(a, w, pairs="halves", **more)).split())
     assert "pairs of columns" in words
     assert "halves of one array" in words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -161,7 +161,7 @@ def test_the_hopper_kernel_computes_pairs_in_one_launch(
     run(case, plan, device)
 
 
-SCHEDULES = {
+SCHEDULES: dict[str, Callable[[Any], bool]] = {
     "split": lambda choice: choice["split"] > 1,
     "stream_k": lambda choice: choice["stream_k"],
     "ping_pong": lambda choice: choice["ping_pong"],

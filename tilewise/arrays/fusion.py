@@ -108,7 +108,7 @@ def asked(
                 f"pairs is {pairs!r} and b two matrices; pairs says how the columns of one lie"
             )
         pairs = APART
-    elif isinstance(b, list):
+    elif isinstance(b, list) and epilogue is not None:
         raise TypeError("b is a list; of pairs, two matrices are a tuple, (gate, up)")
     elif pairs is not None and pairs not in ORDERS:
         raise ValueError(f"pairs is {pairs!r}; it takes one of {', '.join(map(repr, ORDERS))}")
