@@ -63,6 +63,12 @@ def again(row: Row, ways: dict[str, Offer], measured: dict[str, Any]) -> Row:
     return [*row[:2], measured[TORCH], min(times.values()), times[next(iter(ways))], text]
 
 
+def text_of(record: dict[str, Any]) -> str:
+    """Return the record as JSON, a row to a line."""
+    text = json.dumps({**record, **provenance()}, separators=(",", ":"))
+    return text.replace('],["', '],\n["')
+
+
 def main() -> None:
     """Measure, and write the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -93,9 +99,8 @@ def main() -> None:
                     times = measure(shape_of(row[1]), dtype, gpu, list(found.values()))
                     rows[index] = again(row, found, times)
                     ratio = rows[index][2] / rows[index][4]
-                    print(f"{row[1]} {dtype}: {ratio:.3f} of PyTorch's speed")
-    text = json.dumps({**provenance(), **record}, separators=(",", ":"))
-    write_whole(options.record, text.replace('],["', '],\n["').encode())  # a row to a line
+                    print(f"{row[1]} {dtype}: {ratio:.3f} of PyTorch's speed", flush=True)
+                    write_whole(options.record, text_of(record).encode())
 
 
 if __name__ == "__main__":
