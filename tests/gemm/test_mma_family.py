@@ -258,7 +258,7 @@ def every_tiles_and_layout() -> Iterator[Any]:
             yield pytest.param(tiles, *layout, id=name, marks=marks)
 
 
-@pytest.mark.parametrize(("tiles", "a_is_k_major", "b_is_k_major"), every_tiles_and_layout())
+@pytest.mark.parametrize(("tiles", "a_is_k_major", "b_is_k_major"), list(every_tiles_and_layout()))
 def test_tiles_take_any_layout(
     device: Device, tiles: Tiles, a_is_k_major: bool, b_is_k_major: bool
 ) -> None:
@@ -286,7 +286,7 @@ def test_tiles_take_any_layout(
             reports = run(asked, arrays, plan, device, counts=device.name == "emulator")
     for report in reports[:1]:
         assert report.counters is not None
-        assert report.counters.shared_load_bank_conflicts == 0
+        assert report.counters.shared_bank_conflicts == 0  # of ldmatrix too
 
 
 def run(

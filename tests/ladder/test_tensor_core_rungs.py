@@ -64,7 +64,7 @@ def every_tile_and_architecture() -> Iterator[Any]:
             yield pytest.param(each, tile, arch, dtype, id=name_of_case, marks=marks)
 
 
-@pytest.mark.parametrize(("each", "tile", "arch", "dtype"), every_tile_and_architecture())
+@pytest.mark.parametrize(("each", "tile", "arch", "dtype"), list(every_tile_and_architecture()))
 def test_compiled_without_spills_for_every_gpu_since_ampere(
     each: Rung, tile: int, arch: str, dtype: str
 ) -> None:
