@@ -139,11 +139,23 @@ def no_machine_code() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With ``--thorough``, ptxas gets every kernel that is launched, counted or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if is_thorough(pytestconfig):
+            patch.setattr(
+                Kernel, "compiled_on", lambda kernel, place, _: kernel.compile(place.arch)
+            )
+        yield
+
+
 @pytest.fixture(scope="module")
 def uncounted() -> Iterator[None]:
     """For tests of results and findings: launches count only where they ask to.
 
-    Of their kernels no machine code is made, which takes half of the time to compile one.
+    Of their kernels no machine code is made, which takes half of the time to compile one; with
+    ``--thorough`` it is.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Kernel, "launch", partialmethod(Kernel.launch, counts=False))

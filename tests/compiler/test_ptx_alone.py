@@ -8,6 +8,7 @@ import pytest
 
 from tilewise import compiler
 from tilewise.compiler import Request, compile_request, key_of
+from tilewise.devices import get_device
 from tilewise.errors import CompileError
 from tilewise.ladder.rungs import rung
 from tilewise.limits import Limits
@@ -52,6 +53,16 @@ def test_the_ptx_is_the_same(request_: Request) -> None:
         assert [bool(each.cubin) for each in found] == [False, True, False]
         assert [bool(each.resources.missing) for each in found] == [True, False, True]
         compiler.forget()
+
+
+@pytest.mark.usefixtures("emulator")
+def test_a_launch_that_is_not_counted_takes_it(pytestconfig: pytest.Config) -> None:
+    kernel, place = rung("tiled").kernel("float32", 8), get_device("emulator")
+    counted, plain = (kernel.compiled_on(place, counts) for counts in (True, False))
+    assert counted.cubin
+    # With --thorough, every kernel is assembled: tests/conftest.py.
+    assert bool(plain.resources.missing) == (not pytestconfig.getoption("--thorough"))
+    assert plain.ptx == counted.ptx
 
 
 def test_what_the_compiler_refuses_is_an_error_too() -> None:
