@@ -91,6 +91,22 @@ def test_nothing_is_counted(emulator: Device, monkeypatch: pytest.MonkeyPatch) -
         product(name, dtype, False, emulator)
 
 
+def test_variables_are_those_of_counted_launches(emulator: Device) -> None:
+    source = """__constant__ float by[3]; __device__ int launches;
+    extern "C" __global__ void k(float* x) {
+        x[threadIdx.x] *= by[threadIdx.x];
+        if (threadIdx.x == 0) ++launches;
+    }"""
+    kernel = Kernel(source, "k")
+    kernel.variables["by"] = [1, 2, 3]
+    x = np.ones(3, np.float32)
+    for counts, isolated in ((False, False), (True, False), (False, False), (False, True)):
+        report = kernel.launch(1, 3, (x,), device=emulator, counts=counts, isolated=isolated)
+        assert (report.counters is not None) == counts
+    assert x.tolist() == [1, 16, 81]
+    assert kernel.variables["launches"] == 4
+
+
 def test_a_fault_is_raised(emulator: Device) -> None:
     x = np.zeros(150, np.int32)
     with pytest.raises(MemoryAccessError, match=r"x\[150\]"):
