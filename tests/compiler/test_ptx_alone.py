@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from reference import thorough
 
 from tilewise import compiler
 from tilewise.compiler import Request, compile_request, key_of
@@ -53,6 +54,13 @@ def test_the_ptx_is_the_same(request_: Request) -> None:
         assert [bool(each.cubin) for each in found] == [False, True, False]
         assert [bool(each.resources.missing) for each in found] == [True, False, True]
         compiler.forget()
+
+
+@thorough
+def test_of_every_architecture() -> None:
+    for arch in compiler.architectures():
+        whole = Request(SOURCE, "k", arch=arch)
+        assert compile_request(whole._replace(machine_code=False)).ptx == compile_request(whole).ptx
 
 
 @pytest.mark.usefixtures("emulator")
