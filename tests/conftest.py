@@ -11,6 +11,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
+from functools import partialmethod
 from typing import Any
 
 import pytest
@@ -110,7 +111,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 10, 10)
+    gc.set_threshold(500_000, 10, 10)
 
 
 @pytest.fixture(scope="session")
@@ -135,6 +136,29 @@ def no_machine_code() -> Iterator[None]:
     """
     unread = Disassembly(None, "these tests do not ask how accesses are counted")
     with disassembled_by(lambda compiled: unread):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With ``--thorough``, ptxas gets every kernel that is launched, counted or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        if is_thorough(pytestconfig):
+            patch.setattr(
+                Kernel, "compiled_on", lambda kernel, place, _: kernel.compile(place.arch)
+            )
+        yield
+
+
+@pytest.fixture(scope="module")
+def uncounted() -> Iterator[None]:
+    """For tests of results and findings: launches count only where they ask to.
+
+    Of their kernels no machine code is made, which takes half of the time to compile one; with
+    ``--thorough`` it is.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Kernel, "launch", partialmethod(Kernel.launch, counts=False))
         yield
 
 
@@ -181,7 +205,10 @@ def alone() -> None:
 
 @pytest.fixture
 def launch(device: Device) -> Launcher:
-    """Launches a kernel of ``tests/kernels`` on the device that this run is for."""
+    """Launches a kernel of ``tests/kernels`` on the device that this run is for.
+
+    It counts where it is asked to: most tests look at results and findings alone.
+    """
 
     def run(
         file: str,
@@ -192,8 +219,11 @@ def launch(device: Device) -> Launcher:
         shared: int = 0,
         checks: str = "raise",
         defines: dict[str, Any] | None = None,
+        counts: bool = False,
     ) -> LaunchReport:
         kernel = Kernel(KERNELS / f"{file}.cu", name, defines)
-        return kernel.launch(grid, block, args, shared=shared, device=device, checks=checks)
+        return kernel.launch(
+            grid, block, args, shared=shared, device=device, checks=checks, counts=counts
+        )
 
     return run

@@ -74,6 +74,7 @@ class Launcher(Protocol):
         shared: int = 0,
         checks: str = "raise",
         defines: dict[str, Any] | None = None,
+        counts: bool = False,
     ) -> LaunchReport: ...
 
 

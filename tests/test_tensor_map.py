@@ -20,6 +20,8 @@ from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 from tilewise.tensor_map import ITEM_SIZES, MappedArray, tensor_map
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 DTYPES = [name for name in ITEM_SIZES if name not in ("float32_ftz", "tfloat32", "tfloat32_ftz")]
 
 

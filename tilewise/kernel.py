@@ -240,6 +240,12 @@ class Kernel(Launchable):
         """
         return compiler.compile_request(self.request(arch, lines=lines))
 
+    def compiled_on(self, place: Device, counts: bool) -> Compiled:
+        """Compile for a launch on a device; to PTX alone where the emulator is not to count."""
+        asked = self.request(place.arch)
+        makes_code = counts or place.name == "gpu"
+        return compiler.compile_request(asked._replace(machine_code=makes_code))
+
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
         """Take it from the cache; return None where :meth:`compile` would have to compile it.
 
@@ -316,6 +322,10 @@ class PtxKernel(Kernel):
             self.source, self.name, arch=arch, path=self.path, source=self.lines_of,
             limits=self.limits,
         )  # fmt: skip
+
+    def compiled_on(self, place: Device, counts: bool) -> Compiled:
+        """Return what :meth:`compile` does, which takes little time for PTX."""
+        return self.compile(place.arch)
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
         """Return what :meth:`compile` does, which takes little time for PTX."""

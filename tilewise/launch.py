@@ -206,6 +206,9 @@ class Launch(Shown):
     cooperative : bool
         Whether all blocks are resident at once, so that they may wait for each other (CUDA C++
         Programming Guide, "Grid Synchronization").
+    counts : bool
+        Whether the emulator counts what a launch does. Without, its report has no counters; arrays
+        and findings are the same, and it takes less time. A profile and a recording always count.
     """
 
     grid: Dim3
@@ -218,6 +221,7 @@ class Launch(Shown):
     limits: Limits | None = None
     module: Module | None = None
     cooperative: bool = False
+    counts: bool = True
 
     def _summary(self) -> str:
         shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""
@@ -274,9 +278,9 @@ class LaunchReport(Shown):
     seconds : float
         On a GPU the kernel's time by device events; on the emulator the host's wall time.
     counters : Counters or None
-        None where the device does not count.
+        None where the device does not count, and of a launch that was not to be counted.
     lines : mapping of int to Counters
-        The same a line of the kernel's own file; empty where the device does not count. What a
+        The same a line of the kernel's own file; empty where ``counters`` is None. What a
         header's function does counts at the line that it was inlined at; where it was not
         inlined, in ``counters`` only.
     findings : tuple of Finding

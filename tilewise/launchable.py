@@ -82,6 +82,17 @@ class Launchable(ABC):
             self._variables = self._own_variables()
         return self._variables
 
+    def compiled_on(self, place: Device, counts: bool) -> Compiled:
+        """Compile for a launch on a device; to PTX alone where that is all that it needs.
+
+        Parameters
+        ----------
+        place : Device
+        counts : bool
+            Whether the launch is to be counted, if the device counts.
+        """
+        return self.compile(place.arch)
+
     def _own_variables(self, given: Launchable | None = None) -> Variables:
         return Variables(self.compile, None if given is None else given._variables)
 
@@ -102,6 +113,7 @@ class Launchable(ABC):
         global_races: bool = False,
         isolated: bool = False,
         cooperative: bool = False,
+        counts: bool = True,
     ) -> LaunchReport:
         """Compile, launch, wait, report.
 
@@ -131,6 +143,11 @@ class Launchable(ABC):
         cooperative : bool
             Whether all blocks are resident at once, so that they may wait for each other, as
             ``cooperative_groups::this_grid().sync()`` does; as ``cudaLaunchCooperativeKernel``.
+        counts : bool
+            On the emulator: whether it counts what the launch does. Without, the report has no
+            counters; arrays and findings are the same, and it takes less time. Nor does ptxas make
+            machine code then: what it alone refuses is not found, as a block whose registers are
+            too many.
 
         Raises
         ------
@@ -145,9 +162,9 @@ class Launchable(ABC):
         place = self.place(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
-            global_races=global_races, limits=self.limits, cooperative=cooperative,
+            global_races=global_races, limits=self.limits, cooperative=cooperative, counts=counts,
         )  # fmt: skip
-        compiled = self.compile(place.arch)
+        compiled = self.compiled_on(place, counts)
         # Most kernels have none, and are launched often.
         has_variables = bool(compiled.variables) or self._variables is not None
         variables = self.variables if has_variables else None

@@ -17,6 +17,8 @@ from tilewise.devices import Device
 from tilewise.devices.arguments import ArrayArgument, ScalarArgument, bind
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 SIZES = {"u8": 1, "u16": 2, "u32": 4, "u64": 8, "f32": 4, "f64": 8}
 
 

@@ -12,6 +12,8 @@ from tilewise.devices import Device
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 # y[i] takes what stands before x[i], and x[i] becomes -1.
 SHIFTED = """
 extern "C" __global__ void shifted(int n, float* x, float* y) {

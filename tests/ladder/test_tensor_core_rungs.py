@@ -50,29 +50,34 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 def every_tile_and_architecture() -> Iterator[Any]:
-    """For sm_80 every tile, and for sm_120 a rung's largest; the others are thorough."""
+    """For sm_80 every tile, of one dtype in turn, and for sm_120 a rung's largest.
+
+    The others are thorough.
+    """
     for name in NAMES:
         each = rung(name)
-        for tile, arch in combinations(each.tiles, ARCHITECTURES):
-            is_quick = arch == "sm_80" or (arch == "sm_120" and tile == max(each.tiles))
-            marks = () if is_quick else (thorough,)
-            yield pytest.param(each, tile, arch, id=f"{name}-{tile}-{arch}", marks=marks)
+        for tile, arch, dtype in combinations(each.tiles, ARCHITECTURES, HALVES):
+            is_its_turn = dtype == HALVES[each.tiles.index(tile) % 2]
+            is_largest = arch == "sm_120" and tile == max(each.tiles)
+            marks = () if is_its_turn and (arch == "sm_80" or is_largest) else (thorough,)
+            name_of_case = f"{name}-{tile}-{arch}-{dtype}"
+            yield pytest.param(each, tile, arch, dtype, id=name_of_case, marks=marks)
 
 
-@pytest.mark.parametrize(("each", "tile", "arch"), every_tile_and_architecture())
+@pytest.mark.parametrize(("each", "tile", "arch", "dtype"), list(every_tile_and_architecture()))
 def test_compiled_without_spills_for_every_gpu_since_ampere(
-    each: Rung, tile: int, arch: str
+    each: Rung, tile: int, arch: str, dtype: str
 ) -> None:
     if arch not in compiler.architectures():
         pytest.skip(f"this NVRTC does not know {arch}")
     each.check_arch(arch)
-    for dtype in HALVES:
-        used = each.kernel(dtype, tile).compile(arch).resources
-        assert (used.spill_bytes, used.stack_bytes) == (0, 0)
-        assert used.registers <= 255
-        assert used.shared_bytes + each.shared(tile, dtype) <= MOST_SHARED
+    used = each.kernel(dtype, tile).compile(arch).resources
+    assert (used.spill_bytes, used.stack_bytes) == (0, 0)
+    assert used.registers <= 255
+    assert used.shared_bytes + each.shared(tile, dtype) <= MOST_SHARED
 
 
+@pytest.mark.sampled(2)  # each tile with one of the sizes
 @every_tile
 @pytest.mark.parametrize("size", [(256, 256, 128), (200, 264, 72)])
 def test_swizzled_tiles_have_no_bank_conflicts(

@@ -143,12 +143,14 @@ def forget() -> None:
 
 def _shipped_in_memory(request: Request) -> Compiled | None:
     """Return what the process remembers of a kernel that comes with tilewise, the shortest way."""
-    source, name, defines, arch, path, options, _include, lines, _trusted, _limits = request
+    source, name, defines, arch, path, options, _include, lines, _trusted, _limits, makes_code = (
+        request
+    )
     at = "" if path is None else str(path)
     if not shipped.has(at, source) or type(options) is not tuple:
         return None
     # repr tells True from 1, which are equal.
-    return _shipped.get((at, name, repr(defines), arch, options, lines))
+    return _shipped.get((at, name, repr(defines), arch, options, lines, makes_code))
 
 
 def _in_memory(job: Job) -> Compiled | None:

@@ -88,7 +88,8 @@ class Compiled:
     ptx : str
         The whole module.
     cubin : bytes
-        The whole module's machine code, an ELF file; empty of PTX that nothing there assembles.
+        The whole module's machine code, an ELF file; empty of PTX that nothing there assembles, and
+        where none was asked for.
     resources : Resources
         What ptxas reports.
     parameters : tuple of Parameter

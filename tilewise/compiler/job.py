@@ -27,8 +27,8 @@ from tilewise.compiler.source_files import MOST_BYTES
 from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
+_OF_PTXAS = "--ptxas-options=-v"
 _FIXED_OPTIONS = (
-    "--ptxas-options=-v",
     # NVRTC's own cache, which it keeps where there is a driver, gives code without ptxas's log.
     "--no-cache",
     "--device-as-default-execution-space",
@@ -161,7 +161,9 @@ def job_of(request: Request) -> Job:
     ValueError, TypeError
         As :func:`tilewise.compiler.compile`.
     """
-    source, name, defines, arch, path, options, include, lines, is_trusted, limits = request
+    source, name, defines, arch, path, options, include, lines, is_trusted, limits, makes_code = (
+        request
+    )
     check_text(source, "source")
     if (size := len(source.encode())) > MOST_BYTES:
         raise ValueError(f"source has {size:,} bytes; at most {MOST_BYTES:,} are taken")
@@ -193,17 +195,20 @@ def job_of(request: Request) -> Job:
     # What nvcc includes before each source.
     before = [_MINIMAL] if is_shipped else [f"--pre-include={headers.IMPLICIT}"]
     of_lines = [_LINES] * lines
+    # For a virtual architecture NVRTC makes PTX alone, and the same.
+    target = arch if makes_code else arch.replace("sm_", "compute_")
+    of_ptxas = [_OF_PTXAS] * makes_code
     every = (
-        f"--gpu-architecture={arch}", *of_lines, *before, *_FIXED_OPTIONS, *search, *macros,
-        *options,
+        f"--gpu-architecture={target}", *of_lines, *before, *of_ptxas, *_FIXED_OPTIONS, *search,
+        *macros, *options,
     )  # fmt: skip
     given = tuple(options)
     memory_key = (
         source, name, macros, not_defined(defines or {}), arch, file, folder, given, lines, more,
-        is_trusted,
+        is_trusted, makes_code,
     )  # fmt: skip
     at = "" if path is None else file
-    shipped_key = (at, name, repr(defines), arch, given, lines)
+    shipped_key = (at, name, repr(defines), arch, given, lines, makes_code)
     return Job(
         request, file, folder, more, every, is_shipped,
         not is_trusted or is_known(options), may_last(options),

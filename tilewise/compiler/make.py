@@ -17,6 +17,7 @@ from tilewise.compiler.job import Job
 from tilewise.compiler.plain_types import plain_types
 from tilewise.compiler.source.launches import has_host_launch
 from tilewise.compiler.source.tree import parsed
+from tilewise.counted import Resources
 from tilewise.errors import CompileError, ParserMissingError
 
 # NVRTC compiles all kernels of a source but templates, whichever of them was asked for.
@@ -55,7 +56,9 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     output, symbol = found.output, found.symbol
     if symbol not in symbols.entries(output.ptx):
         raise CompileError(_no_such_kernel(name, file, source, output.ptx))
-    resources = symbols.resources(output.log, output.cubin, symbol)
+    resources = Resources(0, 0, 0, 0, 0, 0, "ptxas was not asked for machine code")
+    if job.request.machine_code:
+        resources = symbols.resources(output.log, output.cubin, symbol)
     ptx = symbols.with_file_name(output.ptx, file)
     parameters, variables = _declared(
         job, found, symbols.parameters(ptx, symbol), symbols.variables(ptx)
@@ -145,11 +148,13 @@ def _declared(
         if not _OF_A_LIBRARY.match(each.name)
     )
     # Those of a function are not visible at the end of the source, and a name that is still a
-    # symbol is no name there.
+    # symbol is no name there. Those of kernels that come with tilewise are constants of theirs.
     names = [
         each.name
         for each in variables
-        if not each.symbol.startswith("_ZZ") and not each.name.startswith("_Z")
+        if not each.symbol.startswith("_ZZ")
+        and not each.name.startswith("_Z")
+        and not job.is_shipped
     ]
     # Where the PTX leaves the type of a parameter open, the source tells.
     is_open = any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in parameters)

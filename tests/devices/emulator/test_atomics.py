@@ -13,7 +13,7 @@ from reference import Array, assert_same
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
-pytestmark = pytest.mark.usefixtures("no_machine_code")
+pytestmark = pytest.mark.usefixtures("uncounted")
 
 LANES = 256
 SPACES = ("global", "shared", "generic to global", "generic to shared")

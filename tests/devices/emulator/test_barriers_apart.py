@@ -9,6 +9,8 @@ from tilewise.devices import Device
 from tilewise.errors import BarrierError
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 # Two halves of a block, producer and consumer, each with barriers of its own: as many on either
 # side, so that the hardware, which counts arrivals, lets them pass.
 APART = r"""

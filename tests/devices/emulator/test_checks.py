@@ -291,7 +291,7 @@ def test_barrier_that_never_fills(launch: Launcher) -> None:
 
 def test_collecting_goes_on(launch: Launcher) -> None:
     a, out = integers(64), integers(64)
-    report = launch("faults", "write_after_read", 1, 64, a, out, checks="collect")
+    report = launch("faults", "write_after_read", 1, 64, a, out, checks="collect", counts=True)
     assert [f.kind for f in report.findings] == ["race"]
     assert report.counters is not None
     assert report.counters.barriers == 2 * 2  # a warp counts each

@@ -17,7 +17,7 @@ from tilewise.errors import BarrierError, LaunchError, RaceError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
-pytestmark = pytest.mark.usefixtures("no_machine_code")
+pytestmark = pytest.mark.usefixtures("uncounted")
 
 # What cooperative_groups::this_grid().sync() does, without its headers.
 GRID = r"""

@@ -23,7 +23,7 @@ def only_here(emulator: Device) -> None:
 def counters(
     launch: Launcher, name: str, grid: Any, block: Any, *args: Any, **options: Any
 ) -> Counters:
-    report = launch("counting", name, grid, block, *args, **options)
+    report = launch("counting", name, grid, block, *args, counts=True, **options)
     assert report.counters is not None
     total = Counters()
     for line in report.lines.values():
@@ -182,7 +182,7 @@ def test_divergence(launch: Launcher) -> None:
 
 
 def test_lines(launch: Launcher) -> None:
-    report = launch("counting", "strided", 1, 32, 1, floats(32), floats(32))
+    report = launch("counting", "strided", 1, 32, 1, floats(32), floats(32), counts=True)
     (line,) = [n for n, c in report.lines.items() if c.global_load_requests]
     assert report.lines[line].global_store_requests == 1
     assert report.lines[line].global_load_sectors == 4

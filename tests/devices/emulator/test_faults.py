@@ -40,12 +40,12 @@ def test_cases_are_many_and_distinct(some: list[Case], least: int) -> None:
     assert len({case.source for case in some}) == len(some)
 
 
-def run(case: Case, emulator: Device) -> LaunchReport:
+def run(case: Case, emulator: Device, counts: bool = False) -> LaunchReport:
     a, out = arguments()
     given = emulator.empty(out.shape, out.dtype) if case.empty else out
     return Kernel(case.source, "k").launch(
         case.grid, case.threads, (a, given), shared=case.shared, device=emulator,
-        checks="collect", global_races=case.global_races,
+        checks="collect", global_races=case.global_races, counts=counts,
     )  # fmt: skip
 
 
@@ -64,6 +64,17 @@ def test_fault(case: Case, emulator: Device) -> None:
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_right_kernel(case: Case, emulator: Device) -> None:
     assert [str(finding) for finding in run(case, emulator).findings] == []
+
+
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize("case", [*CASES, *RIGHT], ids=lambda case: case.name)
+def test_to_count_changes_no_finding(case: Case, emulator: Device) -> None:
+    plain, counted = (run(case, emulator, counts) for counts in (False, True))
+    assert (plain.findings, plain.remarks, plain.output) == (
+        counted.findings, counted.remarks, counted.output
+    )  # fmt: skip
+    assert plain.counters is None
+    assert counted.counters is not None
 
 
 @pytest.mark.parametrize(

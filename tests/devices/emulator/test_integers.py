@@ -14,6 +14,8 @@ from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 N = 300
 EDGES = [0, 1, 2, 3, 7, 31, 32, 33, 63, 64, 255, 256]
 

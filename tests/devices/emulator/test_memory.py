@@ -17,6 +17,8 @@ from tilewise.devices.emulator.threads.op import Op
 from tilewise.devices.emulator.threads.registers import Registers
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 
 def test_scalar_parameters(launch: Launcher) -> None:
     values = [-5, 250, -30000, 60000, -(2**31), 2**32 - 1, -(2**53), 2**53, 0.15625, 1e300, True]

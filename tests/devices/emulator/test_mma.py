@@ -9,6 +9,8 @@ from reference import Array, assert_same
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 ml_dtypes = pytest.importorskip("ml_dtypes", reason="NumPy's types of 8 and 16 bits need it")
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4,

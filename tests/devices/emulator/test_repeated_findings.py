@@ -12,6 +12,8 @@ from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 UNROLLED = r"""
 extern "C" __global__ void k(float* x, float* y) {
     #pragma unroll

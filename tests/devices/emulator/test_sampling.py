@@ -88,7 +88,7 @@ def test_there_are_four_kinds_of_blocks(name: str) -> None:
         assert sorted(each.count for each in some.alike) == [1, 4, 6, 24]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("n", [1032, 514])  # rows that are 16-byte aligned, and such that are not
 @pytest.mark.parametrize("name", ["warpgroup", "specialized", "persistent"])
 def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:

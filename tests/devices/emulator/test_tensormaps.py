@@ -10,6 +10,8 @@ from tilewise.devices import Device
 from tilewise.errors import MemoryAccessError, UnsupportedInstructionError
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 SOURCE = """
 typedef unsigned int u32;
 typedef unsigned long long u64;

@@ -15,6 +15,8 @@ from tilewise.devices.emulator.checks.propagation import full, rule
 from tilewise.errors import UninitializedReadError
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 SOURCE = (KERNELS / "speculated.cu").read_text().splitlines()
 USES = {
     match[1]: number

@@ -9,6 +9,8 @@ from reference import Array, Launcher, assert_same
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 LANE = np.arange(32)
 
 

@@ -8,7 +8,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +21,7 @@ from tilewise.devices.arguments import ArrayArgument
 from tilewise.devices.emulator.checks.happens_before import batch_limit
 from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.devices.emulator.counting.counters import count
-from tilewise.devices.emulator.counting.elected import Elected, elected
-from tilewise.devices.emulator.counting.joining import Joining, join
+from tilewise.devices.emulator.counting.rules import Rules
 from tilewise.devices.emulator.machine import Machine, Setup
 from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
@@ -47,9 +46,21 @@ __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 LANES = 16384
 """Lanes of a batch: registers of this many lanes stay in a core's cache."""
 _PROGRAMS = 128
-_Counted = tuple[Program, Joining, Elected]
-"""A program, and how its accesses are counted."""
-_programs: OrderedDict[tuple[str, str, bytes], _Counted] = OrderedDict()
+
+
+class _Known:
+    """A program, and how its accesses are counted, which is found where a launch counts."""
+
+    def __init__(self, compiled: Compiled) -> None:
+        self.program = Program(parse(compiled.ptx), compiled.symbol)
+        self._compiled = compiled
+
+    @cached_property
+    def rules(self) -> Rules:
+        return Rules.of(self.program, self._compiled)
+
+
+_programs: OrderedDict[tuple[str, str, bytes], _Known] = OrderedDict()
 """Those that were launched last, by any emulator."""
 _lock = threading.Lock()
 
@@ -96,11 +107,14 @@ class Emulator:
 
     def module(self, compiled: Compiled) -> EmulatorModule:
         """The variables of a kernel's module, as the source initializes them."""
-        return EmulatorModule(self._memory, self._program(compiled)[0], compiled)
+        return EmulatorModule(self._memory, self._known(compiled).program, compiled)
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
-        """Run every block, count, check; see :meth:`tilewise.devices.Device.launch`."""
-        return self._launch(compiled, launch, self._run)
+        """Run every block, check, and count if the launch is to be counted.
+
+        See :meth:`tilewise.devices.Device.launch`.
+        """
+        return self._launch(compiled, launch, self._run, is_counting=launch.counts)
 
     def profile(self, compiled: Compiled, launch: Launch, whole: bool = False) -> LaunchReport:
         """What a launch does, also of a grid that is too large to be run; no array changes.
@@ -204,13 +218,15 @@ class Emulator:
         launch: Launch,
         run: Callable[[Machine, Launch, Dim3], tuple[Alike, ...]],
         is_mapping: bool = False,
+        is_counting: bool = True,
     ) -> LaunchReport:
         bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
         for argument in bound:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self)
         budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
-        program, joins, atomics = self._program(compiled)
+        known = self._known(compiled)
+        program, rules = known.program, known.rules if is_counting else None
         if budget is not None:
             budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
@@ -238,8 +254,7 @@ class Emulator:
                 parameters=image.parameters,
                 symbols=image.symbols,
                 dynamic_shared=launch.shared,
-                joins=joins.accesses,
-                elected=atomics.lanes,
+                rules=rules,
                 faults=faults,
                 sources=sources,
                 is_checking=launch.checks != "off",
@@ -262,7 +277,7 @@ class Emulator:
             if not is_mapping:
                 image.copy_back()
         seconds = time.perf_counter() - start
-        total, lines = count(machine.ops, sources)
+        total, lines = (None, {}) if rules is None else count(machine.ops, sources)
         remarks = (*compiled.remarks, *faults.notes)
         resources = compiled.resources
         if resources.missing:
@@ -282,7 +297,7 @@ class Emulator:
             remarks=remarks,
             alike=alike,
             footprint=footprint,
-            confirmation=Confirmation(lambda: _doubt(joins.reason, atomics.reason)),
+            confirmation=Confirmation() if rules is None else Confirmation(rules.doubt),
             arch=self.arch,
         )
 
@@ -314,13 +329,12 @@ class Emulator:
         bound = program.kernel.most_threads or limits.MAX_THREADS
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
-    def _program(self, compiled: Compiled) -> _Counted:
+    def _known(self, compiled: Compiled) -> _Known:
         # Of one PTX different assemblers make different machine code.
         key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with _lock:
             if key not in _programs:
-                program = Program(parse(compiled.ptx), compiled.symbol)
-                _programs[key] = program, join(program, compiled), elected(program, compiled)
+                _programs[key] = _Known(compiled)
                 if len(_programs) > _PROGRAMS:
                     _programs.popitem(last=False)
             _programs.move_to_end(key)
@@ -348,8 +362,3 @@ class Emulator:
             if self.progress is not None:
                 self.progress(last * cluster_size, blocks)
         return ()
-
-
-def _doubt(*reasons: str) -> str:
-    """Join the reasons why counts are not the machine code's, each said once."""
-    return "; ".join(dict.fromkeys(filter(None, reasons)))

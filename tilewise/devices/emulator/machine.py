@@ -10,7 +10,7 @@ changed in place, so that they may be shared.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from tilewise.devices.emulator.checks.undefined import Undefined
 from tilewise.devices.emulator.checks.unwritten import only_copied
 from tilewise.devices.emulator.copies.cp_async import Copies
 from tilewise.devices.emulator.copies.transfers import Watcher
+from tilewise.devices.emulator.counting.rules import Rules
 from tilewise.devices.emulator.instructions.build import build
 from tilewise.devices.emulator.instructions.calls import Calls
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
@@ -66,8 +67,8 @@ class Setup:
     parameters: bytes
     symbols: dict[str, int]
     dynamic_shared: int
-    joins: Mapping[int, tuple[int, int] | None]
-    elected: Mapping[int, str]
+    rules: Rules | None
+    """How accesses are counted; None where they are not."""
     faults: Faults
     sources: Sources
     is_checking: bool
@@ -93,6 +94,8 @@ class Machine:
         self.program, self.setup = program, setup
         self.memory, self.faults = setup.memory, setup.faults
         self.is_checking = setup.is_checking
+        self.rules = setup.rules
+        self.is_counting = setup.rules is not None
         self.generation = 0
         self.registers = Registers(self)
         self.roots = roots_of(program)
@@ -173,8 +176,11 @@ class Machine:
         return any(name in self.program.shared_offsets for name in names)
 
     def counted_as(self, op: Op, width: int) -> tuple[int, int] | None:
-        """Width and offset at which a shared access is counted; None if a neighbour's is."""
-        return self.setup.joins.get(op.index, (width, 0))
+        """Width and offset at which a shared access is counted; None if a neighbour's is.
+
+        None too where nothing is counted.
+        """
+        return None if self.rules is None else self.rules.accesses.get(op.index, (width, 0))
 
     def parameter_storage(self, function: str, name: str) -> Storage:
         """The rows of a parameter, an argument or a result of a device function."""

@@ -78,7 +78,8 @@ class GlobalAccess:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
         self._sectors = transactions.sectors
         if op.instruction.opcode in ("atom", "red"):
-            self._sectors = _OF_ATOMICS[machine.setup.elected.get(op.index, elections.EACH)]
+            lanes = {} if machine.rules is None else machine.rules.lanes
+            self._sectors = _OF_ATOMICS[lanes.get(op.index, elections.EACH)]
         self.width = dtype.itemsize * count
         self._patterns: list[_GlobalPattern] = []
 
@@ -90,6 +91,7 @@ class GlobalAccess:
         address : ndarray of int64, shape (lanes.count,), or int
             Byte addresses; an int where all lanes have the same.
         """
+        counts &= self.machine.is_counting
         footprints = self.machine.footprints
         if footprints is not None and counts:
             footprints.add(address, lanes, self.width, writes)

@@ -42,7 +42,7 @@ class SharedAccess:
     counted : (int, int) or None
         Width in bytes and byte offset at which the access is counted: its own, or those of
         the wider access that ptxas makes of it and its neighbours; None where a neighbour
-        is counted in its place.
+        is counted in its place. A launch that is not counted takes it for None.
     is_cluster : bool
         Whether the addresses may be those of other blocks of the cluster.
     meant : frozenset of str
@@ -64,7 +64,8 @@ class SharedAccess:
     ) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
         self.width = dtype.itemsize * count
-        self.counted, self.is_cluster = counted, is_cluster
+        self.counted = counted if machine.is_counting else None
+        self.is_cluster = is_cluster
         self._rule = rule
         self._meant = [self._range(name) for name in sorted(meant)]
         self._patterns: list[SharedPattern] = []

@@ -155,14 +155,15 @@ def _issue(machine: Machine, op: Op, bypasses: bool) -> None:
     read_from = Global(machine, op, Where(machine, op, source), dtype, count, counts=False)
     where = Where(machine, op, target)
     write_to = Shared(machine, op, where, dtype, count, None)
-    count_copy = _Counting(machine, op, width, bypasses).count
+    count_copy = _Counting(machine, op, width, bypasses).count if machine.is_counting else None
     single = Global(machine, op, Where(machine, op, source), np.dtype("u1"), 1, counts=False)
     read_size = sizes_read(machine, op)
 
     def run(lanes: Lanes) -> None:
         address = where(lanes)
         sizes = width if read_size is None else read_size(lanes)
-        count_copy(lanes, address, read_from.where(lanes), sizes)
+        if count_copy is not None:
+            count_copy(lanes, address, read_from.where(lanes), sizes)
         if read_size is None:
             values = read_from.load(lanes)
         else:

@@ -159,6 +159,8 @@ class BulkCopy:
             Whether it goes to several blocks of the cluster: then both sectors of each aligned pair
             are read of which one is needed, once for all blocks.
         """
+        if not self.machine.is_counting:
+            return
         self.op.requests += 1
         if rows is None:
             self.op.sectors += moved or 0
