@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import confine, processes
+from tilewise.counted import Confirmation
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import LaunchError, TilewiseError
@@ -19,6 +20,8 @@ from tilewise.isolated import SharedArray, Task, exceeded
 from tilewise.launch import LaunchReport
 from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
+
+UNCONFIRMED = Confirmation(lambda: "the counts were not held against the machine code")
 
 
 def answer(task: Task) -> LaunchReport | Exception:
@@ -38,9 +41,11 @@ def answer(task: Task) -> LaunchReport | Exception:
             # Not with CUDA, which reserves more addresses than any limit.
             if limits.memory is not None:
                 confine.limit_memory(limits.memory)
-        if not task.variables:
-            return place.launch(task.compiled, replace(task.launch, args=args))
-        return _with_variables(place, task, args, shared)
+        if task.variables:
+            report = _with_variables(place, task, args, shared)
+        else:
+            report = place.launch(task.compiled, replace(task.launch, args=args))
+        return report if task.confirms else replace(report, confirmation=UNCONFIRMED)
     except MemoryError as error:
         if limits.memory is None:
             return LaunchError(f"{task.compiled.file}: too large for this machine: {error}")
