@@ -110,7 +110,7 @@ def launch(
     launch: Launch,
     carried: frozenset[str] = frozenset(),
     *,
-    grace: float = GRACE,
+    grace: float | None = None,
     confirms: bool = True,
 ) -> tuple[LaunchReport, set[str]]:
     """Launch a kernel in a process of its own, within its limits.
@@ -128,8 +128,9 @@ def launch(
         :class:`tilewise.Limits`' own hold.
     carried : frozenset of str
         The symbols of those variables of its module that the process's own is given.
-    grace : float
-        Seconds that the process may take beyond its limit, to read the task and to answer.
+    grace : float, optional
+        Seconds that the process may take beyond its limit, to read the task and to answer; by
+        default :data:`GRACE`.
     confirms : bool
         Whether the report says if its counts are those of the machine code, which takes the time to
         read that.
@@ -167,7 +168,9 @@ def launch(
                     place.of(shared)[:-1] = np.frombuffer(launch.module.read(symbol), np.uint8)
             asked = replace(launch, args=args, limits=limits, module=None)
             report = _asked(
-                Task(device, arch, compiled, asked, name, variables, confirms), limits, grace
+                Task(device, arch, compiled, asked, name, variables, confirms),
+                limits,
+                GRACE if grace is None else grace,
             )
             for host, place in arrays:
                 if place.is_writeable:

@@ -94,7 +94,7 @@ def _span(what: str, at: npt.NDArray[np.intp], total: int) -> str:
     if len(at) == total:
         return f"all {what}s"
     if len(at) == 1:
-        return f"{what} {at[0]}" + (f", the last of {number(total)}" * (at[0] == total - 1))
+        return f"{what} {at[0]}" + (f", the last of {total:,}" if at[0] == total - 1 else "")
     if at[-1] - at[0] + 1 == len(at):
         end = f", the last {len(at):,} of {total:,}" if at[-1] == total - 1 else ""
         return f"{what}s {at[0]} to {at[-1]}{end}"
