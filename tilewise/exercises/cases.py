@@ -102,6 +102,7 @@ def make(exercise: Exercise, test: Test, seed: int = 0, threads: int | None = No
     sizes["blocks"] = grid[0] * grid[1] * grid[2]
     sizes["threads"] = block[0] * block[1] * block[2]
     sizes["warps"] = -(-sizes["threads"] // WARP)
+    before = {**sizes, **before}
     names = tuple(each.name for each in exercise.parameters)
     found = [expectations.parse(text, before, names) for text in exercise.expect]
     if exercise.is_exact:

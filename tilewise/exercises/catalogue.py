@@ -94,12 +94,15 @@ class Goal:
         An expression of the sizes, ``blocks``, ``threads`` and ``warps`` (of a block).
     aim : str
         What it stands for, in a sentence.
+    weight : int
+        Of its points, beside those of the other goals.
     """
 
     figure: str
     rule: str
     limit: str
     aim: str
+    weight: int = 1
 
 
 @dataclass(frozen=True)
@@ -301,9 +304,11 @@ def _tests(
 
 def _goal(table: dict[str, Any], what: str) -> Goal:
     rules = [rule for rule in _RULES if rule in table]
-    if len(rules) != 1 or set(table) != {"figure", "aim", rules[0]}:
+    weight = table.get("weight", 1)
+    is_known = len(rules) == 1 and {*table, "weight"} == {"figure", "aim", "weight", rules[0]}
+    if not (is_known and isinstance(weight, int) and weight > 0):
         raise ValueError(
-            f"{what}: the goal {table} is not understood; it takes figure, aim, and one of "
-            f"{', '.join(_RULES)}"
+            f"{what}: the goal {table} is not understood; it takes figure, aim, one of "
+            f"{', '.join(_RULES)}, and perhaps a weight from 1"
         )
-    return Goal(table["figure"], rules[0], str(table[rules[0]]), table["aim"])
+    return Goal(table["figure"], rules[0], str(table[rules[0]]), table["aim"], weight)

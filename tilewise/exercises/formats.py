@@ -47,10 +47,10 @@ def gradescope(grade: Grade, hidden_visibility: str = "after_published") -> dict
             "" if grade.faults else "Counts once every result is right."
         )
         tests.append(_case("no fault", grade.faults, grade.most[1], is_free, told))
-        share = grade.most[2] / len(grade.goal_results) if grade.goal_results else 0
         tests += [
             _case(
-                f"goal: {said(each.goal.figure)}", share * each.is_met, share, each.is_met,
+                f"goal: {said(each.goal.figure)}", grade.points_of(each) * each.is_met,
+                grade.points_of(each), each.is_met,
                 f"{each.said}\n{each.goal.aim}",
             )
             for each in grade.goal_results

@@ -131,6 +131,10 @@ class Grade:
             raise AssertionError(str(self))
         return round(points * self.score / FULL, 4)
 
+    def points_of(self, goal: GoalResult) -> float:
+        """The points that there are for one of its goals."""
+        return _share(goal, self.goal_results, self.most[2])
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {
@@ -238,7 +242,6 @@ def _graded(
     goals: list[GoalResult] = []
     if is_right:
         goals = judge(exercise, [(x.case, x.report) for x in outcomes if x.report is not None])
-    met = sum(each.is_met for each in goals)
     found = hints.of_findings(each for each, _ in findings)
     found += _result_hints(outcomes, shows_hidden)
     launches = {x.case.test.name: (x.case, x.report) for x in outcomes if x.report is not None}
@@ -249,10 +252,15 @@ def _graded(
         exercise.name, file, seed,
         float(most[0]) if is_right else round(sum(each.points for each in tests), 1),
         float(most[1]) if is_right and not findings else 0.0,
-        round(most[2] * met / len(goals), 1) if goals else 0.0,
+        round(sum(_share(each, goals, most[2]) for each in goals if each.is_met), 1),
         most, "", tests, tuple(goals), findings, tuple(dict.fromkeys(found)),
         _printed(outcomes),
     )  # fmt: skip
+
+
+def _share(goal: GoalResult, goals: Sequence[GoalResult], most: float) -> float:
+    """The points of one goal."""
+    return most * goal.goal.weight / sum(each.goal.weight for each in goals)
 
 
 def _test(outcome: Outcome, share: float, shows_hidden: bool, file: str) -> TestResult:

@@ -147,41 +147,56 @@ def of_goal(missed: GoalResult, case: Case, report: LaunchReport) -> list[str]:
 
 
 def _line(counter: str, line: int, count: int, counters: Counters, case: Case) -> str:
-    """What one line does, by a counter; empty where it could not do with less."""
-    space, verb = counter.split("_")[0], counter.split("_")[1] if "_" in counter else ""
-    requests = getattr(counters, f"{space}_{verb}_requests", 0)
-    if counter in ("global_load_sectors", "global_store_sectors"):
-        needed = -(-getattr(counters, f"global_{verb}_bytes") // SECTOR)
-        least = max(1.0, needed / requests)
-        if count <= 1.25 * least * requests:
-            return (
-                f"Line {line}: warps load {requests:,} times, {_few(count / requests)} each on "
-                "average, all of them used: it is the same data again and again."
-                if verb == "load" else ""
-            )  # fmt: skip
-        return (
-            f"Line {line}: a warp's {verb} touches {_few(count / requests)} on average; "
-            f"{math.ceil(least)} would do for the bytes that it {verb}s."
-        )
-    if counter.endswith("_bank_conflicts"):
-        turns = getattr(counters, f"{space}_{verb}_wavefronts")
-        least = max(1.0, (turns - count) / requests)
-        return (
-            f"Line {line}: a warp's {verb} of shared memory takes {turns / requests:.3g} turns of "
-            f"the banks on average; {least:.3g} would do if its lanes' words lay in different "
-            "banks."
-        )
-    if counter in ("global_load_requests", "global_store_requests"):
-        wide = getattr(counters, f"global_{verb}_bytes") / count / WARP
-        more = f"; lanes that {verb} 16 bytes each need fewer" if 0 < wide <= 8 else ""
-        return (
-            f"Line {line}: {plural(count, f'{verb} request')} of warps, {wide:.3g} bytes a lane"
-            f"{more}."
-        )
+    """What one line does, by a counter; empty where there is nothing to say of it."""
+    for ending, told in (
+        ("_sectors", _sectors), ("_bank_conflicts", _conflicts), ("_requests", _requests)
+    ):  # fmt: skip
+        kind = counter.removesuffix(ending)
+        requests = getattr(counters, f"{kind}_requests", 0)
+        if kind != counter and requests:
+            return told(kind, line, count, requests, counters)
     if counter == "barriers":
         warps = case.sizes["blocks"] * case.sizes["warps"]
         return f"Line {line}: each warp waits {count / warps:.3g} times at the barrier."
     return f"Line {line}: {number(count)} {counter.replace('_', ' ')}."
+
+
+def _sectors(kind: str, line: int, count: int, requests: int, counters: Counters) -> str:
+    verb = kind.rpartition("_")[2]
+    needed = -(-getattr(counters, f"{kind}_bytes", 0) // SECTOR)
+    least = max(1.0, needed / requests)
+    if count > 1.25 * least * requests:
+        return (
+            f"Line {line}: a warp's {verb} touches {_few(count / requests)} on average; "
+            f"{math.ceil(least)} would do for the bytes that it {verb}s."
+        )
+    return (
+        f"Line {line}: warps {verb} {requests:,} times, {_few(count / requests)} each on average, "
+        f"and use all of them: what is {verb}{'d' if verb[-1] == 'e' else 'ed'} twice could be "
+        "kept."
+    )
+
+
+def _conflicts(kind: str, line: int, count: int, requests: int, counters: Counters) -> str:
+    turns = getattr(counters, f"{kind}_wavefronts")
+    least = max(1.0, (turns - count) / requests)
+    return (
+        f"Line {line}: a warp's {_words(kind)} takes {turns / requests:.3g} turns of the banks on "
+        f"average; {least:.3g} would do if what one turn brings lay in different banks."
+    )
+
+
+def _requests(kind: str, line: int, count: int, _: int, counters: Counters) -> str:
+    wide = getattr(counters, f"{kind}_bytes", 0) / count / WARP
+    each = f", {wide:.3g} bytes a lane on average" if wide else ""
+    more = "; lanes that move 16 bytes each need fewer" if 0 < wide <= 8 else ""
+    return f"Line {line}: {plural(count, 'request')} of warps ({_words(kind)}){each}{more}."
+
+
+def _words(kind: str) -> str:
+    """What is counted, as ``"load of shared memory"``."""
+    space, _, verb = kind.rpartition("_")
+    return f"{verb} of {space} memory" if space in ("global", "shared", "local") else kind
 
 
 def _few(sectors: float) -> str:
