@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.compiler import confine, processes
+from tilewise.compiler import cache, confine, processes
 from tilewise.counted import Confirmation
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
@@ -81,6 +82,13 @@ def _with_variables(
     return report
 
 
+def _prepared() -> Callable[[bytes], bytes]:
+    # What launches import when they need it is imported here, once for all forked processes.
+    _ = np.ma
+    cache.load(bytes(32))
+    return lambda asked: pickle.dumps(answer(pickle.loads(asked)))
+
+
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    processes.serve(lambda: lambda asked: pickle.dumps(answer(pickle.loads(asked))))
+    processes.serve(_prepared)

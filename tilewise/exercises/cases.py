@@ -18,7 +18,7 @@ from tilewise.specs.expressions import Number, evaluate, extents, whole
 from tilewise.specs.formulas import Unset
 
 WARP = 32
-_WHOLE = "whole:"
+_WHOLE, _SPIKE = "whole:", "spike:"
 _POISON = {1: 0xA5, 2: 0x7E5A, 4: 0x7FC5A5A5, 8: 0x7FF85A5A5A5A5A5A}
 """Bits of elements that nobody wrote, by their bytes: as floats they are NaN."""
 
@@ -128,11 +128,16 @@ def _array(
         shape = plan(f"empty:{text.removeprefix(_WHOLE)}", each.type, sizes, what)
         values = np.random.default_rng(seed).integers(-4, 4, shape.shape)
         return (values + (values >= 0)).astype(shape.dtype), True
+    if text.startswith(_SPIKE):
+        shape, place, value = text.removeprefix(_SPIKE).split(":")
+        array = plan(f"random:{shape}", each.type, sizes, what, seed=seed).make()
+        array[..., whole(place, sizes, what)] = float(evaluate(value, sizes, what))
+        return array, True
     planned = plan(text, each.type, sizes, what, seed=seed)
-    value = planned.make()
+    made = planned.make()
     if planned.is_empty:
-        bits_of(value)[...] = _POISON[value.itemsize]
-    return value, not planned.is_empty
+        bits_of(made)[...] = _POISON[made.itemsize]
+    return made, not planned.is_empty
 
 
 def _dim3(text: str, sizes: Mapping[str, Number], what: str) -> Dim3:

@@ -39,8 +39,9 @@ class Parameter:
     type : str
         Without qualifiers, ``"float*"``.
     text : str
-        An expression of the sizes, or an array: a form of :mod:`tilewise.specs.arrays`, or
-        ``whole:SHAPE``, small integers but 0, whose sums float32 holds without rounding.
+        An expression of the sizes, or an array: a form of :mod:`tilewise.specs.arrays`; or
+        ``whole:SHAPE``, small integers but 0, whose sums float32 holds without rounding; or
+        ``spike:SHAPE:PLACE:VALUE``, normal numbers, and in each row one element of that value.
     """
 
     name: str
@@ -254,7 +255,7 @@ def read(folder: Path) -> Exercise:
         spec.get("threads"), tuple(spec["expect"]), bool(spec.get("exact", False)),
         _tests(spec["tests"], parameters, what),
         tuple(_goal(each, what) for each in spec.get("goals", ())),
-        spec.get("values", {}), spec.get("instructions", 2_000_000),
+        spec.get("values", {}), spec.get("instructions", 500_000),
     )  # fmt: skip
 
 

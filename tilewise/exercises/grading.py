@@ -237,7 +237,14 @@ def _graded(
     """The grade of a submission whose tests were run."""
     share = most[0] / len(exercise.tests)
     tests = tuple(_test(each, share, shows_hidden, file) for each in outcomes)
-    is_right = len(tests) == len(exercise.tests) and all(each.is_right for each in tests)
+    left = exercise.tests[len(tests) :]
+    is_right = not left and all(each.is_right for each in tests)
+    tests += tuple(
+        TestResult(
+            x.name, x.is_hidden, False, 0.0, share, "", "not run, for one before was not right"
+        )
+        for x in left
+    )
     findings = _findings(outcomes, shows_hidden)
     goals: list[GoalResult] = []
     if is_right:

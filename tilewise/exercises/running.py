@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import numpy as np
 
 from tilewise import isolated
 from tilewise.compiler import Compiled
+from tilewise.compiler.ahead import cores
 from tilewise.compiler.names import signature
 from tilewise.errors import CheckError, CompileError, LimitError, TilewiseError, told
 from tilewise.exercises.cases import Case, bits_of, make, unwritten
@@ -22,7 +24,8 @@ from tilewise.specs.arrays import Array
 from tilewise.specs.expected import Compared, compare, wrong_elements
 
 SECONDS = 5.0
-"""That a submission may take by default, with all its tests."""
+"""That a submission may take by default, with all its tests, on a machine that has a core for it.
+What ends a loop without end is the number of instructions, which is the same on every machine."""
 MEMORY = 1 << 30
 OUTPUT = 1 << 14
 MOST_SOURCE = 1 << 18
@@ -76,6 +79,8 @@ class Outcome:
     findings : tuple of Finding
     line : int
         Where the launch was stopped; 0 where that is not known.
+    is_stopped : bool
+        Whether it was stopped at a limit.
     """
 
     case: Case
@@ -84,6 +89,7 @@ class Outcome:
     wrong: tuple[Wrong, ...] = ()
     findings: tuple[Finding, ...] = ()
     line: int = 0
+    is_stopped: bool = False
 
     @property
     def is_right(self) -> bool:
@@ -108,6 +114,15 @@ class Clock:
         return self.begun + self.seconds - time.monotonic()
 
 
+def _crowd() -> float:
+    """How many times longer than alone a process takes where others want the cores, too."""
+    try:
+        load = os.getloadavg()[0]
+    except (AttributeError, OSError):  # Windows has none
+        return 1.0
+    return max(1.0, load / cores())
+
+
 def run(
     exercise: Exercise,
     source: str,
@@ -125,7 +140,8 @@ def run(
     source : str
     seed : int
     seconds : float
-        That all of it may take.
+        That all of it may take on a machine that is not busy; where it is, more. A launch that is
+        stopped is the last one.
     until_wrong : bool
         Whether it ends with the first test that is not right.
     done : callable
@@ -137,7 +153,7 @@ def run(
     ValueError, TypeError
         If the exercise itself is wrong.
     """
-    clock = Clock(seconds)
+    clock = Clock(seconds * _crowd())
     compiled = _compiled(exercise, source, clock)
     threads = _bounds(compiled) if exercise.threads is not None else None
     outcomes = []
@@ -145,7 +161,7 @@ def run(
         done(test.name)
         outcome = _launched(exercise, compiled, make(exercise, test, seed, threads), clock)
         outcomes.append(outcome)
-        if until_wrong and not outcome.is_right:
+        if outcome.is_stopped or (until_wrong and not outcome.is_right):
             break
     return compiled, outcomes
 
@@ -192,9 +208,8 @@ def _bounds(compiled: Compiled) -> int | None:
 def _launched(exercise: Exercise, compiled: Compiled, case: Case, clock: Clock) -> Outcome:
     """Run one test."""
     if clock.left() < _LEAST_SECONDS:
-        return Outcome(
-            case, None, f"not run: the submission's {clock.seconds:g} seconds were over before"
-        )
+        over = f"not run: the submission's {clock.seconds:.3g} seconds were over before"
+        return Outcome(case, None, over, is_stopped=True)
     before = {name: bits_of(x).copy() for name, x in case.arrays.items()}
     limits = Limits(
         seconds=max(min(clock.left(), clock.seconds * _TEST_SHARE), _LEAST_SECONDS),
@@ -212,7 +227,7 @@ def _launched(exercise: Exercise, compiled: Compiled, case: Case, clock: Clock) 
     except LimitError as error:
         at = f"at line {error.line}, " if error.line else ""
         told_of = f"{at}{error.what}: it takes more than {told(error.limit, error.value)}"
-        return Outcome(case, None, told_of, line=error.line)
+        return Outcome(case, None, told_of, line=error.line, is_stopped=True)
     except (TilewiseError, ValueError, TypeError) as error:
         return Outcome(case, None, str(error))
     return _judged(case, report, before)

@@ -1,6 +1,6 @@
 #define TILE 16
 
-// C = A*B, by tiles: one buffer, two barriers a phase. Use two buffers in turn, and one barrier.
+// C = A*B, by tiles. Right, with one buffer and two barriers a phase: use two in turn, and one barrier.
 __global__ void product(int m, int n, int k, const float* a, const float* b, float* c)
 {
     __shared__ float sa[TILE][TILE];
