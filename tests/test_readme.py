@@ -29,7 +29,10 @@ from tilewise.devices import get_device
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = (README, *(ROOT / "docs" / f"{x}.md" for x in ("epilogues", "kernels", "profiling")))
+PAGES = (
+    README,
+    *(ROOT / "docs" / f"{x}.md" for x in ("epilogues", "exercises", "kernels", "profiling")),
+)
 AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")
 API = script("api_page.py")

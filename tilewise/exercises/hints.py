@@ -106,7 +106,8 @@ def _how(name: str, got: Array, wanted: Array, wrong: Wrong) -> Iterator[str]:
     mask = wrong.elements & ~wrong.unwritten
     if np.count_nonzero(mask) < 3:
         return
-    values, should = got.astype(np.float64), np.asarray(wanted).astype(np.float64)
+    stored = np.asarray(wanted).astype(got.dtype)  # as a right kernel would round it
+    values, should = got.astype(np.float64), stored.astype(np.float64)
     with np.errstate(all="ignore"):
         ratio = values[mask] / should[mask]
     if np.isnan(values[mask]).all() and not np.isnan(should[mask]).any():

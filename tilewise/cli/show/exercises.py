@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
 def exercises(found: Sequence[Exercise]) -> None:
     """A line for each exercise, in the order in which they teach."""
     out = console()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("exercise", no_wrap=True)
-    table.add_column("what it teaches", overflow="fold")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    table.add_row("", Text("exercise", "bold"), Text("what it teaches", "bold"))
     for number, each in enumerate(found, 1):
-        table.add_row(f"{number:>2} {each.name}", each.teaches)
+        table.add_row(str(number), each.name, each.teaches)
     out.print(table)
     out.print()
     out.print("tilewise exercises show NAME shows one; start NAME writes the file to complete.")
@@ -34,8 +37,10 @@ def exercises(found: Sequence[Exercise]) -> None:
 def exercise(found: Exercise) -> None:
     """The text, the launch, the visible tests and the goals."""
     out = console()
-    out.print(found.text.rstrip("\n"), markup=False)
-    out.print()
+    for paragraph in found.text.rstrip("\n").split("\n\n"):
+        is_verbatim = paragraph.startswith(("    ", "|", "#"))
+        text = paragraph if is_verbatim else re.sub(r"\n(?!\d+\. )", " ", paragraph)
+        out.print(f"{text}\n", markup=False)
     threads = f", {found.threads} threads where __launch_bounds__ says nothing else" * bool(
         found.threads
     )
@@ -92,11 +97,13 @@ def grade(found_of: Exercise, found: Grade) -> None:
 def grades(found_of: Exercise, found: Sequence[Grade]) -> None:
     """A row for each submission."""
     out = console()
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("submission", overflow="fold")
-    for name in ("points", "results", "faults", "goals"):
-        table.add_column(name, justify="right")
-    table.add_column("what is wrong first", overflow="fold")
+    names = ("points", "results", "faults", "goals")
+    table = Table.grid(padding=(0, 2))
+    table.add_column(overflow="fold")
+    for _ in names:
+        table.add_column(justify="right", no_wrap=True)
+    table.add_column(overflow="fold")
+    table.add_row(*(Text(x, "bold") for x in ("submission", *names, "what is wrong first")))
     for each in found:
         style = "green" if each.is_right else "bold red"
         table.add_row(
@@ -113,7 +120,8 @@ def _first(found: Grade) -> str:
     """What is wrong first, in a few words."""
     if found.refused:
         lines = found.refused.splitlines()
-        return next((line for line in lines if "error" in line), lines[0])[:100]
+        first = next((line for line in lines if "error" in line), lines[0])
+        return first.removeprefix(f"{found.file}:").strip()[:60]
     for kind, line in ((each.kind, each.line) for each, _ in found.findings):
         return f"line {line}: {kind}"
     for test in found.tests:
