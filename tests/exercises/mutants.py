@@ -77,9 +77,9 @@ def mutants(source: str) -> Iterator[Mutant]:
             )  # fmt: skip
     body = plain.find("{")
     for found in re.finditer(r"(?<![\w.])[a-z]\w*(?![\w(])", plain):
-        other = _PAIRS.get(found[0])
-        if other and found.start() > body and re.search(rf"\b{other}\b", plain):
-            yield _made(source, "a name", found.start(), found.end(), other)
+        name = _PAIRS.get(found[0])
+        if name and found.start() > body and re.search(rf"\b{name}\b", plain):
+            yield _made(source, "a name", found.start(), found.end(), name)
     for found in re.finditer(r"\bif \(", plain):
         end = _closing(plain, found.end() - 1)
         yield _made(source, "a guard", found.end(), end, "true")

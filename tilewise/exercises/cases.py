@@ -125,9 +125,9 @@ def _array(
     """An array, and whether it is written before the launch."""
     what = f"{what}: {each.name}"
     if text.startswith(_WHOLE):
-        shape = plan(f"empty:{text.removeprefix(_WHOLE)}", each.type, sizes, what)
-        values = np.random.default_rng(seed).integers(-4, 4, shape.shape)
-        return (values + (values >= 0)).astype(shape.dtype), True
+        planned = plan(f"empty:{text.removeprefix(_WHOLE)}", each.type, sizes, what)
+        values = np.random.default_rng(seed).integers(-4, 4, planned.shape)
+        return (values + (values >= 0)).astype(planned.dtype), True
     if text.startswith(_SPIKE):
         shape, place, value = text.removeprefix(_SPIKE).split(":")
         array = plan(f"random:{shape}", each.type, sizes, what, seed=seed).make()
