@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewise.exercises.catalogue import find
-from tilewise.exercises.grading import FAULTS, FULL, GOALS, RESULTS, Grade, grade
+from tilewise.exercises.grading import FAULTS, FULL, GOALS, NOT_RUN, RESULTS, Grade, grade
 from tilewise.exercises.running import MOST_SOURCE
 
 INDEX = """__global__ void scale(int n, float a, const float* x, float* y)
@@ -174,7 +174,7 @@ def test_a_launch_that_is_stopped_is_the_last() -> None:
     found = graded("if (n == 1000) while (n) y[0] += a; if (i < n) y[i] = a * x[i];")
     assert [each.is_right for each in found.tests] == [True, False, False, False, False]
     assert "at line 4" in found.tests[1].said
-    assert found.tests[2].said == "not run, for one before was not right"
+    assert found.tests[2].said == NOT_RUN
     assert len(found.tests) == len(find("index").tests)
 
 

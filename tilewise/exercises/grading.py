@@ -18,6 +18,7 @@ RESULTS, FAULTS, GOALS = 60, 10, 30
 """Points of a hundred: for right results, for no fault, and for the goals. Without goals theirs are
 the results'. Those for no fault and for goals are given where every result is right."""
 FULL = RESULTS + FAULTS + GOALS
+NOT_RUN = "not run, because of the test before"
 _MOST_PRINTED = 2000
 _MOST_FINDINGS = 12
 
@@ -239,12 +240,7 @@ def _graded(
     tests = tuple(_test(each, share, shows_hidden, file) for each in outcomes)
     left = exercise.tests[len(tests) :]
     is_right = not left and all(each.is_right for each in tests)
-    tests += tuple(
-        TestResult(
-            x.name, x.is_hidden, False, 0.0, share, "", "not run, for one before was not right"
-        )
-        for x in left
-    )
+    tests += tuple(TestResult(x.name, x.is_hidden, False, 0.0, share, "", NOT_RUN) for x in left)
     findings = _findings(outcomes, shows_hidden)
     goals: list[GoalResult] = []
     if is_right:

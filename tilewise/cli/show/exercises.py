@@ -11,7 +11,7 @@ from rich.text import Text
 
 from tilewise.cli.show.console import console, named_rows, verdict
 from tilewise.exercises.goals import said
-from tilewise.exercises.grading import FULL
+from tilewise.exercises.grading import FULL, NOT_RUN
 from tilewise.shown import plural
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def grade(found_of: Exercise, found: Grade) -> None:
         about = f" {test.about}" if test.about else ""
         said_of = "" if test.is_right else f": {test.said}"
         told = Text.assemble(verdict(test.is_right), about, said_of)
-        rows.append((test.name, told))
+        rows.append((test.name, Text(NOT_RUN) if test.said == NOT_RUN else told))
     if not found.refused:
         rows += [("fault", Text(told_of)) for told_of in found.faults_said]
         if not found.findings and found.faults:
