@@ -25,7 +25,8 @@ def test_there_are_enough_in_the_order_of_the_folders() -> None:
     assert sum(name.startswith("bug-") for name in names) >= 4
     topics = (
         "coalescing tiling boundary bank-conflicts padding transpose reduction scan histogram "
-        "stencil softmax register-tiles vector-loads double-buffering shuffle mma swizzle epilogue"
+        "stencil softmax register-tiles vector-loads occupancy double-buffering shuffle mma "
+        "swizzle epilogue"
     )
     for name in topics.split():
         assert find(name).name == name

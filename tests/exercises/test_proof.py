@@ -26,6 +26,7 @@ EQUIVALENT = {
     ("scan", "x[t] : 1"): "what lies behind the row is in no sum of the row",
     ("scan", "x[t] : -1"): "what lies behind the row is in no sum of the row",
     ("softmax", "i += 127) largest"): "each element is looked at, and some twice",
+    ("occupancy", "LONGEST 1025"): "a larger array, of which no more is used",
     ("persistent", "blockDim.x / 31"): "256 / 31 is 8, as 256 / 32 is",
     ("register-tiles", "y = -1"): "it is undefined, and the compiler leaves the access out",
     ("swizzle", "8 / i"): "it divides by 0, which is undefined, and gives what is needed",

@@ -166,7 +166,8 @@ def grade(
     """Grade a solution of an exercise, or a folder of them.
 
     Each is compiled and run on the emulator, in processes of its own, within limits of time, memory
-    and output, and can open no file. The exit code is 0 where all of them are right, 1 where one is not.
+    and output, and can open no file. The exit code is 0 where all of them are right, and 1 where
+    one is not.
     """
     from tilewise.exercises import catalogue, submissions
 
