@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,16 @@ def test_an_input_must_stay_as_it_is() -> None:
     found = graded("if (i < n) { y[i] = a * x[i]; ((float*)x)[i] = 0; }")
     assert found.tests[0].said == "it changes x, which is an input"
     assert not found.is_right
+
+
+def test_what_nobody_wrote_is_wrong_also_where_nan_is_right() -> None:
+    test = replace(find("index").tests[0], given={"x": "full:n:nan"})
+    exercise = replace(find("index"), tests=(test,))
+    whole, nothing = ("if (i < n) y[i] = a * x[i];", "")
+    assert grade(exercise, INDEX % whole, seconds=30).is_right
+    found = grade(exercise, INDEX % nothing, seconds=30)
+    assert found.score == 0
+    assert "never written" in found.tests[0].said
 
 
 def test_what_it_prints_is_shown_without_control_characters() -> None:
