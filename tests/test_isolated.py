@@ -66,6 +66,19 @@ def test_the_report_and_the_arrays_are_the_same(device: Device) -> None:
     assert replace(there, seconds=0) == replace(here, seconds=0, launch=limited)
 
 
+def test_counts_need_not_be_held_against_the_machine_code() -> None:
+    kernel = Kernel(SCALE, "scale")
+    args = (60, 2.5, np.ones(60, np.float32), np.zeros(60, np.float32))
+    asked = replace(kernel.launch(2, 32, args, device="emulator").launch, args=args)
+    reports = [
+        isolated.launch("emulator", "sm_90a", kernel.compile(), asked, confirms=confirms)[0]
+        for confirms in (True, False)
+    ]
+    assert [each.counted_as for each in reports] == ["machine code", "PTX"]
+    assert reports[1].notes == ("the counts were not held against the machine code",)
+    assert reports[0].counters == reports[1].counters
+
+
 def test_findings_and_errors_are_the_same() -> None:
     short = (60, 2.5, np.ones(50, np.float32), np.zeros(60, np.float32))
     here, there = both(Kernel(SCALE, "scale"), short, checks="collect")

@@ -58,9 +58,8 @@ def test_all_of_the_package_is_in_the_wheel(wheel: Path) -> None:
     listed = call("git", "ls-files", "tilewise", "tilewise_command.py", folder=ROOT)
     if listed.returncode == 0:
         assert inside == set(listed.stdout.split())
-    assert {"tilewise/py.typed", "tilewise/kernels/ladder/05_tiled.cu", "tilewise_command.py"} <= (
-        inside
-    )
+    assert {"tilewise/py.typed", "tilewise/kernels/ladder/05_tiled.cu", "tilewise_command.py",
+            "tilewise/exercises/data/01_index/exercise.toml"} <= inside  # fmt: skip
 
 
 @thorough

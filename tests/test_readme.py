@@ -31,7 +31,10 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 PAGES = (
     README,
-    *(ROOT / "docs" / f"{x}.md" for x in ("epilogues", "grouped", "kernels", "profiling")),
+    *(
+        ROOT / "docs" / f"{x}.md"
+        for x in ("epilogues", "exercises", "grouped", "kernels", "profiling")
+    ),
 )
 AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")

@@ -30,7 +30,7 @@ from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
 
 GRACE = 10.0
-"""Seconds that the process may take beyond its limit, to read the task and to answer."""
+"""Seconds that a process may take beyond its limit where nobody says otherwise."""
 _PAGE = 4096
 _SHARED_FOLDER = Path("/dev/shm")
 _ERRORS = (
@@ -90,6 +90,8 @@ class Task:
     file : int or str
         The memory that the processes share: a file that is open in both of them, by its number, or
         its path where a file that is open must have one.
+    confirms : bool
+        Whether the counts are held against the machine code.
     """
 
     device: str
@@ -98,6 +100,7 @@ class Task:
     launch: Launch
     file: int | str
     variables: Mapping[str, tuple[SharedArray, bool]]
+    confirms: bool = True
 
 
 def launch(
@@ -106,6 +109,9 @@ def launch(
     compiled: Compiled,
     launch: Launch,
     carried: frozenset[str] = frozenset(),
+    *,
+    grace: float | None = None,
+    confirms: bool = True,
 ) -> tuple[LaunchReport, set[str]]:
     """Launch a kernel in a process of its own, within its limits.
 
@@ -122,6 +128,12 @@ def launch(
         :class:`tilewise.Limits`' own hold.
     carried : frozenset of str
         The symbols of those variables of its module that the process's own is given.
+    grace : float, optional
+        Seconds that the process may take beyond its limit, to read the task and to answer; by
+        default :data:`GRACE`.
+    confirms : bool
+        Whether the report says if its counts are those of the machine code, which takes the time to
+        read that.
 
     Returns
     -------
@@ -155,7 +167,11 @@ def launch(
                 if is_given and launch.module is not None:
                     place.of(shared)[:-1] = np.frombuffer(launch.module.read(symbol), np.uint8)
             asked = replace(launch, args=args, limits=limits, module=None)
-            report = _asked(Task(device, arch, compiled, asked, name, variables), limits)
+            report = _asked(
+                Task(device, arch, compiled, asked, name, variables, confirms),
+                limits,
+                GRACE if grace is None else grace,
+            )
             for host, place in arrays:
                 if place.is_writeable:
                     host[...] = place.of(shared)
@@ -288,10 +304,10 @@ def _places(
     return tuple(args), arrays, size
 
 
-def _asked(task: Task, limits: Limits) -> LaunchReport:
+def _asked(task: Task, limits: Limits, grace: float) -> LaunchReport:
     """Ask a process for a launch, and return or raise what it answers."""
     files = (task.file,) if isinstance(task.file, int) else ()
-    seconds = None if limits.seconds is None else limits.seconds + GRACE
+    seconds = None if limits.seconds is None else limits.seconds + grace
     clock = Clock(seconds, task.compiled.file)
     try:
         heard = processes.ask(

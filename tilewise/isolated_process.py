@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.compiler import confine, processes
+from tilewise.compiler import cache, confine, processes
+from tilewise.counted import Confirmation
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator
 from tilewise.errors import LaunchError, TilewiseError
@@ -19,6 +21,8 @@ from tilewise.isolated import SharedArray, Task, exceeded
 from tilewise.launch import LaunchReport
 from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
+
+UNCONFIRMED = Confirmation(lambda: "the counts were not held against the machine code")
 
 
 def answer(task: Task) -> LaunchReport | Exception:
@@ -38,9 +42,11 @@ def answer(task: Task) -> LaunchReport | Exception:
             # Not with CUDA, which reserves more addresses than any limit.
             if limits.memory is not None:
                 confine.limit_memory(limits.memory)
-        if not task.variables:
-            return place.launch(task.compiled, replace(task.launch, args=args))
-        return _with_variables(place, task, args, shared)
+        if task.variables:
+            report = _with_variables(place, task, args, shared)
+        else:
+            report = place.launch(task.compiled, replace(task.launch, args=args))
+        return report if task.confirms else replace(report, confirmation=UNCONFIRMED)
     except MemoryError as error:
         if limits.memory is None:
             return LaunchError(f"{task.compiled.file}: too large for this machine: {error}")
@@ -76,6 +82,13 @@ def _with_variables(
     return report
 
 
+def _prepared() -> Callable[[bytes], bytes]:
+    # What launches import when they need it is imported here, once for all forked processes.
+    _ = np.ma
+    cache.load(bytes(32))
+    return lambda asked: pickle.dumps(answer(pickle.loads(asked)))
+
+
 def main() -> None:
     """Answer what is asked on standard input, and end."""
-    processes.serve(lambda: lambda asked: pickle.dumps(answer(pickle.loads(asked))))
+    processes.serve(_prepared)

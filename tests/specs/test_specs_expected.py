@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from reference import examples
 
 from tilewise.specs.bounds import ULPS, Bounded, Precision
-from tilewise.specs.expected import Compared, compare, file_of, parse
+from tilewise.specs.expected import Compared, compare, file_of, parse, wrong_elements
 from tilewise.specs.formulas import FUNCTIONS, Unset
 
 Array = np.ndarray[Any, Any]
@@ -118,6 +118,18 @@ def test_functions_within_their_ulps_are_right(name: str) -> None:
     assert compare(parse(f"out = {name}(x)", values), values["out"]).correct
     off = values["out"] * F(1 + 2e-6)  # 16 ulps and more
     assert not compare(parse(f"out = {name}(x)", values), off).correct
+
+
+def test_which_elements_are_wrong_by_the_same_rule() -> None:
+    right = F(0.1) * X + Y
+    wanted = parse("out = a*x + y", {**VALUES, "out": right})
+    assert not wrong_elements(wanted, right).any()
+    other = right.copy()
+    other[2, 3] += 1
+    left = np.zeros(right.shape, bool)
+    left[4, 4] = True
+    assert np.argwhere(wrong_elements(wanted, other, left)).tolist() == [[2, 3], [4, 4]]
+    assert compare(wanted, other, unwritten=left).wrong == 2
 
 
 def test_integers_are_exact() -> None:

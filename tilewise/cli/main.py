@@ -27,6 +27,7 @@ import typer.main
 from tilewise import __version__
 from tilewise.cli.commands import (
     climb,
+    exercises,
     files,
     kernels,
     listing,
@@ -98,6 +99,8 @@ COMMANDS = (
     tiles.occupancy,
     roofline.roofline,
     roofline.ceilings,
+    exercises.exercises,
+    exercises.grade,
     machine.doctor,
 )
 for command in COMMANDS:

@@ -208,6 +208,54 @@ def compare(
         NaN must be where it should be, and infinity too, unless a finite value that is as large
         may overflow.
     """
+    judged = _judged(expected, result, rtol, atol, unwritten)
+    got, wanted, allowed, rule = judged.got, judged.wanted, judged.allowed, judged.rule
+    right, beyond, off = judged.right, judged.beyond, judged.off
+    wrong = int(np.count_nonzero(~right))
+    finite = off[np.isfinite(off)]
+    ranks = np.where(right, -1, beyond) if wrong else beyond
+    worst = _place(ranks) if result.size else None
+    is_bound = expected.error is not None and rtol is None and atol is None
+    return Compared(
+        expected.name, expected.text, wrong == 0, rule, result.size, wrong,
+        _place(~right) if wrong else None, worst,
+        None if worst is None or (unwritten is not None and unwritten[worst])
+        else _plain(got[worst]),
+        None if worst is None else _plain(wanted[worst]),
+        None if worst is None else float(allowed[worst]),
+        float(finite.max()) if finite.size else 0.0,
+        float(beyond.max()) if result.size and np.any(allowed > 0) and not wrong else None,
+        int(np.count_nonzero((allowed >= np.abs(wanted)) & (allowed > 0))) if is_bound else 0,
+    )  # fmt: skip
+
+
+def wrong_elements(
+    expected: Expected, result: Array, unwritten: npt.NDArray[np.bool_] | None = None
+) -> npt.NDArray[np.bool_]:
+    """Which elements are not as they should be, by the rule of :func:`compare`."""
+    return np.asarray(~_judged(expected, result, None, None, unwritten).right)
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """Elements held against what they should be."""
+
+    got: Array
+    wanted: Array
+    allowed: Array
+    rule: str
+    right: Array
+    beyond: Array
+    off: Array
+
+
+def _judged(
+    expected: Expected,
+    result: Array,
+    rtol: float | None,
+    atol: float | None,
+    unwritten: npt.NDArray[np.bool_] | None,
+) -> _Judged:
     kind, wanted = result.dtype, expected.value
     got = result if kind.kind in "biuc" else result.astype(np.float64)
     if kind.kind == "u" and wanted.dtype.kind in "iu":
@@ -227,22 +275,7 @@ def compare(
         rule = f"as near as rounding in {kind} comes" if allowed.any() else "exactly"
     largest = math.inf if kind.kind in "biu" else _largest(kind)
     right, beyond, off = _held(got, wanted, allowed, largest, unwritten)
-    wrong = int(np.count_nonzero(~right))
-    finite = off[np.isfinite(off)]
-    ranks = np.where(right, -1, beyond) if wrong else beyond
-    worst = _place(ranks) if result.size else None
-    is_bound = expected.error is not None and rtol is None and atol is None
-    return Compared(
-        expected.name, expected.text, wrong == 0, rule, result.size, wrong,
-        _place(~right) if wrong else None, worst,
-        None if worst is None or (unwritten is not None and unwritten[worst])
-        else _plain(got[worst]),
-        None if worst is None else _plain(wanted[worst]),
-        None if worst is None else float(allowed[worst]),
-        float(finite.max()) if finite.size else 0.0,
-        float(beyond.max()) if result.size and np.any(allowed > 0) and not wrong else None,
-        int(np.count_nonzero((allowed >= np.abs(wanted)) & (allowed > 0))) if is_bound else 0,
-    )  # fmt: skip
+    return _Judged(got, wanted, allowed, rule, right, beyond, off)
 
 
 def _held(

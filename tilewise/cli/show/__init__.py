@@ -1,6 +1,7 @@
 """Results as text for people: tables of at most 80 columns, units named."""
 
 from tilewise.cli.show.console import block_progress, console, counting, error, parts, progress
+from tilewise.cli.show.exercises import exercise, exercises, grade, grades
 from tilewise.cli.show.files import multiplied
 from tilewise.cli.show.launches import launch_result
 from tilewise.cli.show.listing import listing
@@ -20,6 +21,10 @@ __all__ = [
     "demo",
     "diagnosis",
     "error",
+    "exercise",
+    "exercises",
+    "grade",
+    "grades",
     "hardware",
     "kernels",
     "ladder",

@@ -1,0 +1,1 @@
+"""Exercises: kernels to complete or to mend, and what grades them on the emulator."""

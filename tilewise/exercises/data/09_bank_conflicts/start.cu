@@ -1,0 +1,16 @@
+// y[tile][t] = the sum of row t of the tile. Right, with 32 turns of the banks for each read.
+__global__ void row_sums(const float* x, float* y)
+{
+    __shared__ float tile[32][32];
+    int t = threadIdx.x;
+    x += blockIdx.x * 32 * 32;
+    for (int row = 0; row < 32; ++row) {
+        tile[row][t] = x[row * 32 + t];
+    }
+    __syncwarp();
+    float sum = 0;
+    for (int i = 0; i < 32; ++i) {
+        sum += tile[t][i];
+    }
+    y[blockIdx.x * 32 + t] = sum;
+}

@@ -1,0 +1,121 @@
+"""Figures of a launch, and whether they are what an exercise asks for. None of them is a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from tilewise.counted import Counters
+from tilewise.devices.occupancy import occupancy
+from tilewise.exercises.cases import Case
+from tilewise.exercises.catalogue import Exercise, Goal
+from tilewise.launch import LaunchReport
+from tilewise.shown import number
+from tilewise.specs.expressions import evaluate
+
+_SUMS = ("global_requests", "global_sectors", "shared_requests", "shared_wavefronts",
+         "shared_bank_conflicts")  # fmt: skip
+_RESOURCES = {
+    "shared_bytes": "bytes of shared memory a block",
+    "registers": "registers a thread",
+    "spill_bytes": "bytes of spilled registers a thread",
+    "resident_warps": "warps that a multiprocessor holds at once",
+}
+FIGURES = (*(each.name for each in fields(Counters)), *_SUMS, *_RESOURCES)
+"""What a goal may be about: a counter of :class:`tilewise.Counters`, a sum of some, a resource."""
+_WORDS = {
+    "at_most": "at most", "at_least": "at least", "exactly": "exactly",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GoalResult:
+    """A goal, and how near a submission comes.
+
+    Attributes
+    ----------
+    goal : Goal
+    is_met : bool
+        In all tests for which it holds.
+    test : str
+        The first test in which it is missed, or the last in which it is met.
+    got, limit : float
+        Of that test.
+    is_hidden : bool
+        Whether that test is hidden.
+    """
+
+    goal: Goal
+    is_met: bool
+    test: str
+    got: float
+    limit: float
+    is_hidden: bool
+
+    @property
+    def said(self) -> str:
+        """The goal and the figure, in a line."""
+        words = said(self.goal.figure)
+        of = self.test
+        return (
+            f"{words}: {number(self.got)} in {of}, the goal is {_WORDS[self.goal.rule]} "
+            f"{number(self.limit)}"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "figure": self.goal.figure, "aim": self.goal.aim, "met": self.is_met,
+            "test": self.test, "got": self.got, self.goal.rule: self.limit,
+        }  # fmt: skip
+
+
+def said(figure: str) -> str:
+    """A figure's name for people."""
+    return _RESOURCES.get(figure, figure.replace("_", " "))
+
+
+def measured(figure: str, report: LaunchReport) -> float:
+    """A figure of a launch.
+
+    Raises
+    ------
+    ValueError
+        If there is no such figure.
+    """
+    shared = report.resources.shared_bytes + report.launch.shared
+    if figure == "shared_bytes":
+        return shared
+    if figure == "resident_warps":
+        x, y, z = report.launch.block
+        return occupancy(report.arch, x * y * z, report.resources.registers, shared).warps
+    if figure in _RESOURCES:
+        return int(getattr(report.resources, figure))
+    if figure in FIGURES and report.counters is not None:
+        return int(getattr(report.counters, figure))
+    raise ValueError(f"there is no figure {figure!r}; there are {', '.join(FIGURES)}")
+
+
+def judge(exercise: Exercise, launched: list[tuple[Case, LaunchReport]]) -> list[GoalResult]:
+    """Hold the launches of a submission against the goals.
+
+    Raises
+    ------
+    ValueError
+        If a goal has an expression that can't be read.
+    """
+    found = []
+    for goal in exercise.goals:
+        results = []
+        for case, report in launched:
+            if case.test.has_goals:
+                limit = float(evaluate(goal.limit, case.sizes, f"the goal {goal.figure}"))
+                got = measured(goal.figure, report)
+                is_met = {
+                    "at_most": got <= limit, "at_least": got >= limit, "exactly": got == limit,
+                }[goal.rule]  # fmt: skip
+                test = case.test
+                results.append(GoalResult(goal, is_met, test.name, got, limit, test.is_hidden))
+        if results:
+            found.append(next((each for each in results if not each.is_met), results[-1]))
+    return found
