@@ -255,7 +255,7 @@ def measure(
     row["ways"] = {name: stand.way(product) for name, product in asked.items()}
     if row["wrong"]:
         return row
-    # A call with operands costs the host more: launches of less than about 0.5 ms would wait for it.
+    # A call with operands costs the host more: launches of less than 0.5 ms would wait for it.
     timed = stand.time(works, in_graph=shape.flops < GRAPH_FLOPS or None)
     for case in cases:  # what was timed is what was checked: two runs give the same bits
         case.ours(first, stand.place)

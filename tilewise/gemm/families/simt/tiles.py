@@ -261,7 +261,7 @@ TILES: dict[str, tuple[Tiles, ...]] = {
         Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
     ),
     "float64": (
-        # The ladder's has 8 blocks a multiprocessor, whose registers this kernel's epilogue exceeds.
+        # Not the ladder's 8 blocks of a multiprocessor: the epilogue's registers are too many.
         replace(SMALL["float64"][32], residents=6),
         Tiles(64, 64, 16, 8, 8, 8, 2, True, (2, 1, 0, 0), 4, level=1),
         Tiles(16, 64, 16, 4, 8, 4, 3, False, (4, 2, 0, 1), 7),
