@@ -3,7 +3,8 @@
     python benchmarks/model_page.py
 
 The records are ``benchmarks/results/KIND_GPU.json``, one of each kind: ``epilogues``,
-``invariant``, ``models`` and ``operator_cost``, as the scripts of these names write them. A part
+``invariant``, ``grouped``, ``models`` and ``operator_cost``, as the scripts of these names write
+them. A part
 of the page whose record is missing is left out.
 """
 
@@ -26,12 +27,13 @@ HEAD = """\
 
 <!-- Written by benchmarks/model_page.py from benchmarks/results. -->
 
-What an [epilogue](epilogues.md) adds to a product, what the same bits in any batch cost, and a
-training step and decoding [in PyTorch](pytorch.md). Every product of ours was checked against
-float64 before it was timed, and is right. Random normal data; contenders in turn, round by round,
-and the median of the rounds; operands of products in as many sets as take twice the L2 cache, used
-in turn; products under 100 µs replayed in CUDA graphs. Means are geometric. A ratio is a rival's
-time by ours, above 1 where ours is faster, where nothing else is said.
+What an [epilogue](epilogues.md) adds to a product, what the same bits in any batch cost,
+[grouped products](grouped.md), and a training step and decoding [in PyTorch](pytorch.md). Every
+product of ours was checked against float64 before it was timed, and is right. Random normal data;
+contenders in turn, round by round, and the median of the rounds; operands of products in as many
+sets as take twice the L2 cache, used in turn; short products replayed in CUDA graphs. Means are
+geometric. A ratio is a rival's time by ours, above 1 where ours is faster, where nothing else is
+said.
 """
 
 
@@ -244,9 +246,41 @@ def _operator(record: Row) -> str:
     return paragraph(told) + "\n" + table(("", "µs"), lines, "lr")
 
 
+def _grouped(record: Row) -> str:
+    told = (
+        "Layers of mixtures of experts, X in groups of rows with a weight each: tokens, each "
+        "routed to the layer's number of experts, evenly or to some more than to others. "
+        "`tilewise.grouped_matmul` beside `torch._grouped_mm` and, where the groups have 512 rows "
+        "or more in the mean, beside `torch.matmul` of as many rows with one weight."
+    )
+    sums = [
+        (
+            f"by {row['rival']}", str(row["products"]), f"{row['geometric_mean']:.3f}",
+            f"{row['worst']:.3f}", row["worst_product"],
+        )
+        for row in record["summaries"]
+    ]  # fmt: skip
+    lines = [
+        (
+            f"{row['name']}, {row['load']}", str(row["groups"]), f"{row['rows']:,}",
+            f"{row['n']} x {row['k']}", f"{1e6 * row['seconds']['tilewise']:,.1f}",
+            f"{row['tflops']['tilewise']:.0f}", f"{row['ratios']['torch']:.3f}",
+            f"{x:.3f}" if (x := row["ratios"].get("torch dense")) else "",
+        )
+        for row in record["rows"]
+    ]  # fmt: skip
+    heading = ("layer, tokens, load", "groups", "rows", "n x k", "µs", "TFLOP/s", "ratio", "dense")
+    return "\n".join((
+        paragraph(told),
+        table(("ratio", "of", "mean", "worst", "at"), sums, "lrrrl"),
+        table(heading, lines, "lrrrrrrr"),
+    ))  # fmt: skip
+
+
 PARTS: dict[str, tuple[str, Callable[[Row], str]]] = {
     "epilogues": ("Epilogues", _epilogues),
     "invariant": ("The same bits in any batch", _invariant),
+    "grouped": ("Grouped products", _grouped),
     "models": ("Models", _models),
     "operator_cost": ("The host", _operator),
 }
