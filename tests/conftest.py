@@ -26,6 +26,7 @@ from tensors import torch as torch
 from tensors import tw as tw
 
 from tilewise import tracebacks
+from tilewise.compiler.compiled import Compiled
 from tilewise.compiler.machine_code import Disassembly
 from tilewise.devices import Device, get_device
 from tilewise.devices.gpu import Gpu
@@ -142,11 +143,13 @@ def no_machine_code() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
     """With ``--thorough``, ptxas gets every kernel that is launched, counted or not."""
+
+    def compile_whole(kernel: Kernel, place: Device, counts: bool) -> Compiled:
+        return kernel.compile(place.arch)
+
     with pytest.MonkeyPatch.context() as patch:
         if is_thorough(pytestconfig):
-            patch.setattr(
-                Kernel, "compiled_on", lambda kernel, place, _: kernel.compile(place.arch)
-            )
+            patch.setattr(Kernel, "compiled_on", compile_whole)
         yield
 
 

@@ -130,7 +130,7 @@ def test_a_folder(tw: Any, class_folder: Path) -> None:
         ("ann/index.cu", 100), ("bob/kernel.cu", 0), ("cid/kernel.cu", 0),
         ("dan/deep/er/x.cu", 100), ("eve.cu", 0),
     ]  # fmt: skip
-    assert "the file is no text" in grades[4]["refused"]
+    assert "is not valid UTF-8" in grades[4]["refused"]
     code, out, _ = tw("grade", "index", "class", "--seconds", "60")
     assert code == 1
     assert "5 submissions, 2 of them right" in out

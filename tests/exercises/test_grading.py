@@ -101,6 +101,13 @@ def test_hidden_tests_tell_neither_sizes_nor_values() -> None:
         ("", "some elements were never written")
     ] * 2
     assert "a hidden one is not" in found.hints[0]
+    # A goal's limit is often the size: only those of visible tests are told.
+    model = grade("index", find("index").solution)
+    assert model.goal_results
+    assert not any("hidden" in goal.said or goal.is_hidden for goal in model.goal_results)
+    goal = replace(model.goal_results[0], test="hidden test 1", is_hidden=True)
+    assert goal.said == "global load sectors: as the goal asks in hidden test 1"
+    assert not {"got", "at_most"} & set(goal.to_dict())
     told = graded(cheat, shows_hidden=True)
     assert all("n = " in each.about for each in told.tests if each.is_hidden)
     past = graded("if (i < n || n > 1024) y[i] = a * x[i];")

@@ -30,6 +30,7 @@ EQUIVALENT = {
     ("persistent", "blockDim.x / 31"): "256 / 31 is 8, as 256 / 32 is",
     ("register-tiles", "y = -1"): "it is undefined, and the compiler leaves the access out",
     ("swizzle", "8 / i"): "it divides by 0, which is undefined, and gives what is needed",
+    ("mma", "8 / i"): "it divides by 0, which is undefined, and gives what is needed",
     **{
         (name, f": {value};"): "the other matrix's tile holds 0 there"
         for name in ("tiling", "register-tiles", "double-buffering") for value in (1, -1)

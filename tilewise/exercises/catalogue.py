@@ -217,7 +217,7 @@ def find(name: str) -> Exercise:
     if Path(name).is_dir():
         raise FileNotFoundError(f"{name} is no exercise: it has no {SPEC}")
     near = get_close_matches(name, [each.name for each in exercises()], 1)
-    meant = f"; did you mean {near[0]}?" if near else ""
+    meant = f"; did you mean {near[0]}?" if near else "."
     raise ValueError(
         f"there is no exercise {name!r}{meant} `tilewise exercises` lists them, and a folder with "
         f"{SPEC} is one, too"

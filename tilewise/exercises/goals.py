@@ -38,11 +38,11 @@ class GoalResult:
     is_met : bool
         In all tests for which it holds.
     test : str
-        The first test in which it is missed, or the last in which it is met.
+        The first test in which it is missed, or the last visible one in which it is met.
     got, limit : float
         Of that test.
     is_hidden : bool
-        Whether that test is hidden.
+        Whether that test is hidden: then neither figure is told, as the limit often is the size.
     """
 
     goal: Goal
@@ -56,17 +56,19 @@ class GoalResult:
     def said(self) -> str:
         """The goal and the figure, in a line."""
         words = said(self.goal.figure)
-        of = self.test
+        if self.is_hidden:
+            return f"{words}: {'as' if self.is_met else 'not as'} the goal asks in {self.test}"
         return (
-            f"{words}: {number(self.got)} in {of}, the goal is {_WORDS[self.goal.rule]} "
+            f"{words}: {number(self.got)} in {self.test}, the goal is {_WORDS[self.goal.rule]} "
             f"{number(self.limit)}"
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Plain data for JSON; of a hidden test without the figures."""
+        told = {} if self.is_hidden else {"got": self.got, self.goal.rule: self.limit}
         return {
             "figure": self.goal.figure, "aim": self.goal.aim, "met": self.is_met,
-            "test": self.test, "got": self.got, self.goal.rule: self.limit,
+            "test": self.test, **told,
         }  # fmt: skip
 
 
@@ -96,8 +98,10 @@ def measured(figure: str, report: LaunchReport) -> float:
     raise ValueError(f"there is no figure {figure!r}; there are {', '.join(FIGURES)}")
 
 
-def judge(exercise: Exercise, launched: list[tuple[Case, LaunchReport]]) -> list[GoalResult]:
-    """Hold the launches of a submission against the goals.
+def judge(
+    exercise: Exercise, launched: list[tuple[Case, LaunchReport]], shows_hidden: bool
+) -> list[GoalResult]:
+    """Hold the launches of a submission against the goals; visible tests are told of before others.
 
     Raises
     ------
@@ -114,8 +118,9 @@ def judge(exercise: Exercise, launched: list[tuple[Case, LaunchReport]]) -> list
                 is_met = {
                     "at_most": got <= limit, "at_least": got >= limit, "exactly": got == limit,
                 }[goal.rule]  # fmt: skip
-                test = case.test
-                results.append(GoalResult(goal, is_met, test.name, got, limit, test.is_hidden))
+                is_hidden = case.test.is_hidden and not shows_hidden
+                results.append(GoalResult(goal, is_met, case.test.name, got, limit, is_hidden))
         if results:
-            found.append(next((each for each in results if not each.is_met), results[-1]))
+            told = [each for each in results if not each.is_hidden] or results
+            found.append(next((each for each in results if not each.is_met), told[-1]))
     return found

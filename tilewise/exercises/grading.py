@@ -244,13 +244,16 @@ def _graded(
     findings = _findings(outcomes, shows_hidden)
     goals: list[GoalResult] = []
     if is_right:
-        goals = judge(exercise, [(x.case, x.report) for x in outcomes if x.report is not None])
+        launched = [(x.case, x.report) for x in outcomes if x.report is not None]
+        goals = judge(exercise, launched, shows_hidden)
     found = hints.of_findings(each for each, _ in findings)
     found += _result_hints(outcomes, shows_hidden)
     launches = {x.case.test.name: (x.case, x.report) for x in outcomes if x.report is not None}
     for each in goals:
         if not each.is_met:
-            found += [each.goal.aim, *hints.of_goal(each, *launches[each.test])]
+            found.append(each.goal.aim)
+            if not each.is_hidden:
+                found += hints.of_goal(each, *launches[each.test])
     return Grade(
         exercise.name, file, seed,
         float(most[0]) if is_right else round(sum(each.points for each in tests), 1),

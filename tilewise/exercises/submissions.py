@@ -92,7 +92,9 @@ def read(submission: Submission) -> str:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"the file is no text in UTF-8: byte {error.start:,} is none") from None
+        raise ValueError(
+            f"byte {error.start:,} of the file is not valid UTF-8; save it as UTF-8"
+        ) from None
     if "\0" in text:
         raise ValueError("the file is no text: it has a NUL byte")
     return text
