@@ -11,7 +11,7 @@ import gc
 import os
 from collections import Counter
 from collections.abc import Iterator
-from functools import partialmethod
+from functools import partialmethod, wraps
 from typing import Any
 
 import pytest
@@ -144,6 +144,7 @@ def no_machine_code() -> Iterator[None]:
 def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
     """With ``--thorough``, ptxas gets every kernel that is launched, counted or not."""
 
+    @wraps(Kernel.compiled_on)  # the page of the API shows it
     def compile_whole(kernel: Kernel, place: Device, counts: bool) -> Compiled:
         return kernel.compile(place.arch)
 
