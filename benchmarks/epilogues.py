@@ -4,14 +4,14 @@
         [--cases "bias + gelu"] [--compile 12] [--limit 500] [--json FILE]
     python benchmarks/epilogues.py --tiny
 
-First the products of the suite llm: each case and the plain product in turn. Then, for so many of
-them as --compile says, each case beside the same expression by ``torch.compile`` with
-``mode="max-autotune-no-cudagraphs"``, which takes up to 20 s a product: it times many kernels
-first. Which ones is drawn, always the same, so that few are a sample of all.
+First it times the products of the suite llm: each case and the plain product in turn. Then, for as
+many of them as --compile says, it times each case beside the same expression by ``torch.compile``
+with ``mode="max-autotune-no-cudagraphs"``, which takes up to 20 s a product, as it times many
+kernels first. These products are a random sample of the suite, the same one in every run.
 
-Every result of ours is checked against float64 before it is timed. The record is written anew
-after each product, whole: what was measured stays where the process is ended. Exits with 1 if a
-result of ours is wrong, or something failed.
+Every result of ours is checked against float64 before it is timed. The whole record is written
+anew after each product, so that nothing is lost if the process is ended. Exits with 1 if a result
+of ours is wrong, or something failed.
 """
 
 from __future__ import annotations

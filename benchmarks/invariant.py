@@ -4,11 +4,11 @@
         [--limit 300] [--json FILE]
     python benchmarks/invariant.py --tiny
 
-The products of the suite llm, all contenders of one in turn. Of few rows PyTorch's product is also
-timed as it is where k must not be divided: by cuBLASLt, split-k off. Every result of ours is
-checked against float64 before it is timed. The record is written anew after each product, whole.
-Exits with 1 if a result of ours is wrong. That rows have the same bits whatever the batch is, is
-what ``pytest --device gpu tests/gemm/test_invariant_gpu.py`` looks at.
+It takes the products of the suite llm, and times all contenders of a product in turn. For few rows
+it also times PyTorch's product with split-k off, by cuBLASLt. Every result of ours is checked
+against float64 before it is timed. The whole record is written anew after each product. Exits with
+1 if a result of ours is wrong, or something failed. ``pytest --device gpu
+tests/gemm/test_invariant_gpu.py`` tests that a row has the same bits in any batch.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 
     python benchmarks/measure_simt.py RECORD.json [--dtype float32]
 
-``results/simt_h200.json`` has products of the suites and random ones, and some ways by tiles to
-compute each. After a change of the kernels this times the same ways of the same products again, on
-the GPU at hand and in turn with PyTorch, and writes the record with the new times;
-benchmarks/fit_simt.py fits the model to it. Products that were timed in the steady state under the
-power limit keep their times, as what is timed here is short.
+``results/simt_h200.json`` has products of the suites and random ones, and for each some ways to
+compute it: tiles, copies of A and B, and parts of k. After a change of the kernels this times the
+same ways of the same products again, on the GPU at hand and in turn with PyTorch, and writes the
+record with the new times; benchmarks/fit_simt.py fits the model to it. Products that were timed in
+the steady state under the power limit keep their times, as what is timed here is short.
 """
 
 from __future__ import annotations

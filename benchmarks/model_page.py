@@ -4,8 +4,7 @@
 
 The records are ``benchmarks/results/KIND_GPU.json``, one of each kind: ``epilogues``,
 ``invariant``, ``grouped``, ``models`` and ``operator_cost``, as the scripts of these names write
-them. A part
-of the page whose record is missing is left out.
+them. A part of the page whose record is missing is left out.
 """
 
 from __future__ import annotations

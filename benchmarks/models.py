@@ -6,13 +6,13 @@
 - training: a step (forward, backward, AdamW) of GPT-2 small, whose 50,257 words are not padded, by
   PyTorch, by ``torch.compile``, by tilewise, by tilewise under ``torch.compile``, and by PyTorch
   with the vocabulary padded by hand to 50,304. The loss is part of what is compiled.
-- decoding: one position more of a block of a Llama-like model behind 1,024, for several batches;
-  call by call, which the host may bound, and captured in CUDA graphs.
-- losses: of steps that all train on one batch, by PyTorch and by tilewise, for several seeds: how
-  far apart the two are, and how far apart PyTorch's of other seeds are.
+- decoding: one more position after 1,024, by a block of a Llama-like model, for several batches;
+  call by call, where the host may be the limit, and captured in CUDA graphs.
+- losses: the losses of training steps on one batch, by PyTorch and by tilewise, for several seeds:
+  how far the two are apart, and how far PyTorch's losses for different seeds are apart.
 
 Before anything is timed, every linear layer's product and both its gradients are checked against
-float64, for the inputs that the model gives it. The record is written anew after each part, whole.
+float64, for the inputs that the model gives it. The whole record is written anew after each part.
 Exits with 1 if a result of ours is wrong, or something failed.
 """
 

@@ -135,7 +135,7 @@ def _multiply(
     check_offsets: bool = False,
     function: Asked | None = None,
 ) -> Any:
-    """The same with an epilogue that was traced, which PyTorch does not see."""
+    """Multiply, with a traced epilogue; PyTorch's autograd does not see this call."""
     key, again = repeat.find(
         x, w, offsets, out, 1, 0, "grouped", out_dtype, device, asked=function
     )  # fmt: skip
@@ -161,7 +161,7 @@ dispatched.grouped_answered_by(_multiply)
 
 
 def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
-    """On the GPU that the arrays lie on, on their library's current stream."""
+    """Multiply on the GPU that the arrays lie on, on their library's current stream."""
     library = call.library
     gpu.context.check_process()
     stream = library.stream(gpu.context.ordinal)
@@ -210,7 +210,7 @@ def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
 def _record(
     call: GroupedCall, gpu: Gpu, launches: tuple[Prepared, ...], results: Sequence[Array]
 ) -> repeat.Repeat:
-    """Of a call whose arrays are all used where they lie; the offsets are in C's place."""
+    """Return what repeats a call that copied no array; the offsets are in C's place."""
     library = call.library
 
     def reach(x: Array) -> int:
@@ -255,7 +255,7 @@ def _lying(call: GroupedCall, x: Array) -> tuple[Array, Strided]:
 
 
 def _on(call: GroupedCall, device: Device) -> Any:
-    """To a device, and back."""
+    """Copy the arrays to a device, multiply them there, and copy the results back."""
     library = call.library
     there: list[DeviceArray] = []  # keeps them alive
 

@@ -156,7 +156,7 @@ def sets_of(shape: Shape, dtype: str, stand: Stand, cases: Sequence[Case] = CASE
 
 
 def _spread(extent: int, most: int, generator: Any) -> Tensor:
-    """Indices of which each lies at random in a piece of its own; the first and the last too."""
+    """Random indices, one in each of equal stretches of the extent, with the first and the last."""
     if extent <= most:
         return torch.arange(extent)
     edges = torch.linspace(0, extent, most + 1, dtype=torch.float64).long()

@@ -46,7 +46,7 @@ LAYERS = (
     Layer("OLMoE gate-up", 64, 2048, 2048, 8),
 )
 DECODE, PREFILL = (16, 64, 256), (1024, 4096, 16384)
-"""Tokens of a batch, of which the layers take one after another."""
+"""Numbers of tokens in a batch; the layers take them in turn."""
 
 
 @dataclass(frozen=True)

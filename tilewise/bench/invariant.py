@@ -128,7 +128,7 @@ def measure(shape: Shape, dtype: str, stand: Stand) -> Row:
 
 
 def summaries(rows: Sequence[Row]) -> list[Row]:
-    """Return the geometric mean and the worst of each other's times by ours."""
+    """Return the geometric mean and the worst of each rival's times by ours."""
     found = []
     for name, (goal, worst) in GOALS.items():
         ratios = {row["name"]: row["ratios"][name] for row in rows if name in row.get("ratios", {})}

@@ -1,4 +1,4 @@
-"""Where contenders are measured, for how long, and what is left where the time is up."""
+"""Where contenders are measured, for how long, and how much is left when the time is up."""
 
 from __future__ import annotations
 

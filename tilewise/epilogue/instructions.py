@@ -6,14 +6,16 @@ from collections.abc import Iterable
 
 from tilewise.epilogue.symbols import Symbol
 
-# Of sm_90a's machine code for float32, of functions.cuh, without loads and stores: what a kernel
-# that computes it of 16 elements has more than one that computes it of 8, by 8.
+# Instructions for one element, of the functions of functions.cuh in float32, without loads and
+# stores, counted in sm_90a's machine code: the difference between a kernel that computes the
+# function for 16 elements and one that does so for 8, divided by 8.
 INSTRUCTIONS = {
     "divide": 12, "minimum": 3, "maximum": 3, "exp": 8, "log": 25, "log1p": 28, "tanh": 15,
     "erf": 20, "gelu": 12, "sqrt": 13, "rsqrt": 4, "sigmoid": 9,
 }  # fmt: skip
 FREE = ("operand", "negative", "absolute")
-"""What is a modifier of the instructions that use it, or is counted where it is read."""
+"""Operations that are not counted here: a modifier of the instruction that uses it, or an operand,
+which is counted where it is loaded."""
 
 
 def instructions_of(needed: Iterable[Symbol], sums: Iterable[str]) -> int:

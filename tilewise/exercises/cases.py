@@ -31,11 +31,12 @@ class Case:
     ----------
     test : Test
     sizes : mapping of str to int
-        And ``threads``, ``blocks``, ``warps`` (of a block).
+        The test's sizes, and ``threads`` of a block, ``blocks``, and ``warps`` of a block.
     grid, block : (int, int, int)
     shared : int
     args : tuple
-        Numbers, and arrays; what nobody wrote holds bits of its own.
+        Numbers and arrays. Elements that nobody wrote hold a bit pattern of their own,
+        which as a float is a NaN.
     names : tuple of str
         The parameters'.
     expected : tuple of Expected

@@ -96,7 +96,7 @@ class Goal:
     aim : str
         What it stands for, in a sentence.
     weight : int
-        Of its points, beside those of the other goals.
+        Its share of the points for goals, in proportion to the others' weights.
     """
 
     figure: str

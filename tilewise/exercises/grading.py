@@ -15,8 +15,9 @@ from tilewise.launch import Finding, LaunchReport
 from tilewise.shown import plural
 
 RESULTS, FAULTS, GOALS = 60, 10, 30
-"""Points of a hundred: for right results, for no fault, and for the goals. Without goals theirs are
-the results'. Those for no fault and for goals are given where every result is right."""
+"""Points of a hundred: for right results, for no fault, and for the goals. In an exercise without
+goals, the points for goals are added to those for results. Those for no fault and for goals are
+given where every result is right."""
 FULL = RESULTS + FAULTS + GOALS
 NOT_RUN = "not run, because of the test before"
 _MOST_PRINTED = 2000
@@ -65,14 +66,14 @@ class Grade:
     results, faults, goals : float
         Points.
     most : (int, int, int)
-        Points that there are, of the same.
+        The most points for results, for no fault, and for the goals.
     refused : str
         Why it was not launched; empty where it was.
     tests : tuple of TestResult
     goal_results : tuple of GoalResult
         Empty where a result is wrong.
     findings : tuple of (Finding, bool)
-        Of each line and kind the first, and whether a hidden test found it.
+        The first finding of each kind at each line, and whether a hidden test found it.
     hints : tuple of str
     printed : str
         What the kernel printed in the first test, cut.
@@ -317,7 +318,7 @@ def _about(case: Case) -> str:
 
 
 def _findings(outcomes: Sequence[Outcome], shows_hidden: bool) -> tuple[tuple[Finding, bool], ...]:
-    """Of each kind at each line the first, those of visible tests before others."""
+    """The first finding of each kind at each line, in the order of the tests."""
     found: dict[tuple[str, int], tuple[Finding, bool]] = {}
     for outcome in outcomes:
         is_hidden = outcome.case.test.is_hidden and not shows_hidden

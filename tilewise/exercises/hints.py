@@ -1,4 +1,4 @@
-"""What to look at next: sentences of what was seen in a submission's launches, by its lines."""
+"""What to look at next: sentences on what a submission's launches did, by line of its source."""
 
 from __future__ import annotations
 

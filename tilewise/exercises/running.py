@@ -24,8 +24,8 @@ from tilewise.specs.arrays import Array
 from tilewise.specs.expected import Compared, compare, wrong_elements
 
 SECONDS = 5.0
-"""That a submission may take by default, with all its tests, on a machine that has a core for it.
-What ends a loop without end is the number of instructions, which is the same on every machine."""
+"""The time that a submission may take by default, with all its tests, on an idle machine. An
+infinite loop ends at the limit on instructions, which is the same on every machine."""
 MEMORY = 1 << 30
 OUTPUT = 1 << 14
 MOST_SOURCE = 1 << 18
@@ -110,12 +110,12 @@ class Clock:
     begun: float = field(default_factory=time.monotonic)
 
     def left(self) -> float:
-        """Seconds until the submission's time is over; below 0 behind that."""
+        """Seconds until the submission's time is over; negative after that."""
         return self.begun + self.seconds - time.monotonic()
 
 
 def _crowd() -> float:
-    """How many times longer than alone a process takes where others want the cores, too."""
+    """The load average for each core, at least 1: how much longer a process takes here."""
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):  # Windows has none

@@ -24,7 +24,7 @@ class Submission:
     ----------
     path : Path
     name : str
-        Its path below the folder, or the file's name; one of a folder has it alone.
+        Its path below the folder that is graded, or the file's name.
     """
 
     path: Path
@@ -40,8 +40,9 @@ class Submission:
 def find(path: Path, exercise: Exercise) -> list[Submission]:
     """The submissions that a path stands for: the file, or all files ``*.cu`` below the folder.
 
-    Of a folder that has a file of the exercise's name, no other file is taken. What is a link is
-    none, for it may lead to files that are not the student's; and neither is what is hidden.
+    Where a folder below ``path`` has a file of the exercise's name, its other files are left out.
+    Links are left out, as they may lead to files that are not the student's, and so are hidden
+    files.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Products of pairs by families that compute none: plain products' sums, and then the function."""
+"""Products of pairs by families without pairs: plain products, then a launch of the function."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Sums(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """That the sums take, up to a whole page."""
+        """The bytes of the sums, rounded up to a whole page."""
         x = self.product
         size = x.batch * x.m * x.d.row_stride * ITEM_SIZES[x.out_dtype]
         return -(-size // PAGE) * PAGE
 
 
 def sums_of(product: Product) -> list[Sums]:
-    """Return the plain products of a product of pairs: of B and U in one array one, or else two."""
+    """Return the plain products of a product of pairs: one if an array holds B and U, else two."""
     pairing = product.pairing
     assert pairing is not None
     if pairing.whole is not None:
@@ -160,7 +160,7 @@ def _plan(product: Product, found: Sequence[Sums], chosen: Sequence[Offer], over
 
 
 def _step(product: Product, found: Sequence[Sums], at: Sequence[Place], overlap: bool) -> Step:
-    """Return the launch that computes D of the sums."""
+    """Return the launch that computes D from the sums."""
     x, sums, item = product, found[0].product, ITEM_SIZES[found[0].product.out_dtype]
     up, column_step = at[-1], 1
     if len(found) == 1:

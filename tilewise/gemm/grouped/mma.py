@@ -63,7 +63,7 @@ def tile_count(product: Grouped, tiles: Tiles) -> int:
 
 
 def best(product: Grouped, chip: Chip) -> Tiles:
-    """Return the tiles that should be fastest, of groups of about the mean extent."""
+    """Return the tiles that should be fastest for groups of about the mean extent."""
     p = product
     most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
     active = max(1, min(p.groups, p.total))

@@ -25,9 +25,9 @@ SIZES = (
 """Rows and columns of tiles."""
 PING_PONG = ((64, 128), (64, 256), (128, 128), (128, 160))
 CLUSTERS = ((128, 256), (256, 128))
-"""Those of clusters of two along the dimension that is not in groups: none reaches past a group."""
+"""Tiles in clusters of two along the dimension that is not in groups."""
 FEW = ((64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64), (128, 96), (256, 64))
-"""Those of D's transpose for groups of few rows."""
+"""Tiles of D's transpose for groups of few rows."""
 
 
 class Costs(NamedTuple):
@@ -70,7 +70,7 @@ class Costs(NamedTuple):
 
 COSTS = Costs()
 EVEN = 0.5
-"""The share of groups that are taken to be of like means; the others are skewed."""
+"""The weight of groups with equal means in :func:`covered`; the rest is that of skewed loads."""
 DIGITS = 3
 """The binary digits of a total that decide the choice."""
 # Quantiles of the normal distribution, and of the log-normal one with the mean 1.
@@ -98,10 +98,11 @@ def candidates() -> tuple[Tiles, ...]:
 
 
 def best(product: Grouped, chip: Chip) -> Estimate | None:
-    """Return the choice of tiles that should be fastest; None where the kernel takes no product.
+    """Return the choice of tiles that should be fastest; None where the kernel can't take it.
 
-    It is that of a total that is rounded to three binary digits: a server with batches of any size
-    makes few choices, each of which takes longer than the rest of a plan.
+    The extent that is in groups is first rounded down to three binary digits, so that a server with
+    batches of any size ranks tiles only a few times: to rank them takes longer than the rest of a
+    plan.
     """
     p = product
     total = p.total
@@ -179,10 +180,10 @@ def _together(power: float, *times: float) -> float:
 
 @lru_cache(maxsize=KERNELS)
 def covered(mean: float, step: int) -> float:
-    """Return what tiles of an extent cover of a group in the mean.
+    """Return the mean extent that the tiles of a group cover, in elements.
 
-    Groups are taken to be of Poisson's sizes, as random routing makes them, about means of which
-    half are alike and half log-normal with the deviation 1.
+    Sizes of groups are modelled as Poisson's, as random routing makes them. Half of the result is
+    for groups with equal means, and half for means that are log-normal with the deviation 1.
     """
     even = _of_mean(mean, step)
     skewed = sum(_of_mean(mean * x, step) for x in _SKEWED) / len(_SKEWED)

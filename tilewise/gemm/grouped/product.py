@@ -1,4 +1,4 @@
-"""What is asked of a device: a product for each group of rows, or of k; it reads their ends."""
+"""What is asked of a device: a product for each group of rows, or of k, whose ends it reads."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class Grouped(NamedTuple):
         The dimension that is in groups. ``"m"``: rows of A and D; each group has a B of its own.
         ``"n"``: columns of B and D; each has an A. ``"k"``: each has a D.
     m, n, k : int
-        A is m x k, B is k x n, D is m x n; of the dimension in groups, all of it.
+        A is m x k, B is k x n, D is m x n. The extent of the dimension in groups is that of all
+        groups together.
     groups : int
     dtype, out_dtype : str
         Of A and B, and of D.
     offset_dtype : str
         One of :data:`OFFSET_TYPES`.
     a, b, d : Operand
-        Of that of which each group has one, the batch stride leads from group to group.
+        Where each group has a matrix of its own, the batch stride leads from group to group.
     epilogue : Epilogue or None
         f. Batch strides of its arrays lead from group to group, rows and columns are D's.
     """
@@ -73,7 +74,7 @@ class Grouped(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The extent of a group in the mean."""
+        """The mean extent of a group."""
         return self.total / max(self.groups, 1)
 
     @property

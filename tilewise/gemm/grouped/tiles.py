@@ -1,4 +1,4 @@
-"""The free choices of the grouped Hopper kernel, and which of them are for which product."""
+"""The free choices of the grouped Hopper kernel, and which of them it can't have."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K
 
 MOST_GROUPS = 1024  # groups.cuh
 MOST_STAGES = 12
-FEW_GROUPS = 256  # for which tables in shared memory are small
+FEW_GROUPS = 256  # up to so many, the smaller tables of groups.cuh are compiled
 _SHARED_BYTES = 232448 - 1024  # of a block, beside its barriers
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
 _MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}

@@ -23,8 +23,8 @@ constexpr int ROWS = SWAPPED ? WARP_M : 16, COLUMNS = SWAPPED ? 16 : WARP_N;
 constexpr int PITCH = COLUMNS + (SECOND_K_MAJOR && !SWAPPED ? 8 : 2);  // stores of pairs use all banks
 static_assert(WARPS * ROWS * PITCH * sizeof(double) <= SHARED);
 
-// Stores the accumulators at ``sums``, which are rows from ``top`` and columns from ``left`` of D:
-// alpha A B, to a D with contiguous rows. A lane stores WIDTH elements at once.
+// Stores alpha A B to a D with contiguous rows. The accumulators at ``sums`` are those of D's rows from
+// ``top`` on and columns from ``left`` on. A lane stores WIDTH elements at once.
 template <int WIDTH>
 __device__ inline void store_lines(const double* sums, const DoubleProduct& p, const Matrix<double>& d,
                                    unsigned top, unsigned left) {

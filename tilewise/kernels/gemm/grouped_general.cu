@@ -7,7 +7,7 @@
 #include "general_tile.cuh"
 
 struct GroupedProduct {
-    long long m, n, k, groups;  // of the dimension in groups, all of it
+    long long m, n, k, groups;  // m or k, whichever is in groups, is the sum over all groups
     BatchedMatrix<const INPUT> a, b;
     BatchedMatrix<OUTPUT> d;
     const OFFSET* offsets;

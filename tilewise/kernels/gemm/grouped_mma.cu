@@ -1,7 +1,7 @@
-// Grouped products of 16-bit matrices by mma.sync, with float sums (compute capability 8.0): as mma.cu,
-// by persistent blocks that take the tiles of all groups in turn. The rows of A and D are in groups and
-// each has a B of its own, or with K_IN_GROUPS k is in groups and each has a D of its own. Where the
-// groups end is read on the device (groups.cuh).
+// Grouped products of 16-bit matrices by mma.sync, with float accumulators (compute capability 8.0). It
+// computes tiles as mma.cu does, in persistent blocks that take the tiles of all groups in turn. The rows
+// of A and D are in groups and each has a B of its own, or with K_IN_GROUPS k is in groups and each has a
+// D of its own. Where the groups end is read on the device (groups.cuh).
 //
 // Macros: those of mma.cu and of groups.cuh; K_IN_GROUPS. A_WIDTH and B_WIDTH are 1 where the contiguous
 // dimension is in groups, which begin anywhere.

@@ -1,7 +1,7 @@
 // The groups of a grouped product: where each ends, and which tiles of D it has.
 //
-// Macros: OFFSET, the type of the offsets (int or long long); MOST_GROUPS that a launch may have, at
-// most 1024.
+// Macros: OFFSET, the type of the offsets (int or long long); MOST_GROUPS, the most groups that a launch
+// may have, up to 1024.
 #pragma once
 
 #ifndef OFFSET
@@ -17,7 +17,7 @@ static_assert(MOST_GROUPS <= 1024, "two rounds of 32 lanes find a group");
 struct Groups {
     int ends[MOST_GROUPS], starts[MOST_GROUPS + 1];
 
-    // By all threads of a block. ``tiles_of(length)`` is the number of tiles of a group of that length.
+    // Called by all threads of a block. ``tiles_of(length)`` is the number of tiles of a group of that length.
     // Offsets that are not in order or lie outside the array are clamped, so that groups are in order, do
     // not overlap and end within ``total``.
     template <typename TilesOf>
@@ -26,7 +26,7 @@ struct Groups {
             ends[i] = (int)min(max(offsets[i], (OFFSET)0), (OFFSET)total);
         }
         __syncthreads();
-        if (threadIdx.x < 32) {  // each lane has neighbouring groups
+        if (threadIdx.x < 32) {  // each lane scans consecutive groups
             const int lane = threadIdx.x, each = (groups + 31) / 32;
             const int first = min(lane * each, groups), last = min(first + each, groups);
             int end = 0;
@@ -36,7 +36,7 @@ struct Groups {
                 int other = __shfl_up_sync(~0u, end, step);
                 if (lane >= step) end = max(end, other);
             }
-            end = __shfl_up_sync(~0u, end, 1);  // of the lanes before
+            end = __shfl_up_sync(~0u, end, 1);  // where the groups of the lanes before end
             if (lane == 0) end = 0;
             int tiles = 0;
             for (int i = first; i < last; ++i) {
@@ -58,8 +58,8 @@ struct Groups {
         __syncthreads();
     }
 
-    // The group of tile number ``tile``, by all lanes of a warp; -1 where there is no such tile. Of groups
-    // that begin at the same tile, all but the last have none.
+    // The group of tile number ``tile``; -1 where there is no such tile. Called by all lanes of a warp. Where
+    // several groups have the same first tile, all but the last of them have no tiles.
     __device__ int find(int tile, int groups) const {
         if (tile >= starts[groups]) return -1;
         const int lane = threadIdx.x % 32, each = (groups + 31) / 32;

@@ -1,9 +1,9 @@
 // The caller's function of an epilogue (fused.cuh) on accumulators as wgmma leaves them in a warp.
 //
 // A thread has accumulators of two rows, 8 apart, and of two neighbouring columns of every 8
-// (hopper_store.cuh). It takes ``Q`` such 8 columns at a time: an operand is read once for all that it is
-// the same for, neighbours in a row by one access where they are aligned, and coordinates past D's edge
-// are D's last, so that no element has a branch of its own.
+// (hopper_store.cuh). It takes ``Q`` groups of 8 columns at a time. An operand that is the same for several
+// elements is read once for them, and two neighbours in a row are read by one access where they are aligned.
+// Rows and columns past D's edge are clamped to D's last ones, so that no element's loads need a branch.
 #pragma once
 #include "../ptx/memory.cuh"
 #include "hopper_out.cuh"
@@ -14,11 +14,11 @@
 
 #ifdef EPILOGUE
 
-// From one of a thread's two columns of D to the other: where pairs are neighbours, those of a thread are not.
+// The distance between a thread's two columns of D. Where gate and up are interleaved, they are not neighbours.
 constexpr int APART = INTERLEAVED ? 4 : 1;
 
-// Where a thread's elements lie in D: rows ``row`` and 8 below, columns ``column`` + 8 q and, APART
-// from it, another.
+// Where a thread's elements lie in D: rows ``row`` and ``row`` + 8; columns ``column`` + 8 q and
+// ``column`` + 8 q + APART.
 struct Spot {
     unsigned batch;
     int row, column, m, n;
@@ -49,7 +49,7 @@ template <typename T, Step ROW, Step COLUMN, int Q> struct Fragment {
         const int row = min(at.row + 8 * l, at.m - 1);
         return found + (ROW == BY_ONE ? row : row * array.row_stride);
     }
-    // Whether all columns are inside D, and neighbours in a row one aligned word.
+    // Whether all columns are inside D, and two neighbours in a row are one aligned word.
     static __device__ bool is_whole(T* const (&lines)[LINES], const Spot& at) {
         // A group's first column may be odd (hopper_grouped.cu).
         const u64 bits = (u64)lines[0] | (u64)lines[LINES - 1] | at.column * sizeof(T);
@@ -136,8 +136,8 @@ template <int Q> struct Operands {
     }
 };
 
-// The elements of D from accumulators, in place; of pairs from ``up``, too. In the order of wgmma's
-// registers: q, then the row, then the column.
+// Replaces the accumulators ``x`` by the elements of D. With PAIRS, ``x`` holds gate's accumulators and
+// ``up`` those of up. Both are in the order of wgmma's registers: q, then the row, then the column.
 template <int Q> struct Function {
 #define ARRAY(i, T, ROW, COLUMN) Fragment<T, step_of_result(ROW), step_of_result(COLUMN), Q> array##i;
     EPILOGUE_RESULTS

@@ -10,8 +10,8 @@
 // tiles of all groups in turn; a producer warp loads tiles of A and B by TMA into a ring of STAGES pipeline
 // stages, and CONSUMERS warpgroups multiply, each its rows of a tile, or with PING_PONG whole tiles in
 // turn. A tile's rows may reach into the next group: they are loaded and multiplied, and not stored.
-// Of k, where the last k-step reaches into the next group, both tiles are set to zero there: a NaN of that
-// group must not spread.
+// With OF_K, the last k-step of a group may reach into the next group: both tiles are set to zero from there
+// on, so that a NaN of that group does not spread.
 //
 // Macros: those of hopper_config.cuh, without SPLIT, STREAM_K and unaligned operands; GROUPED; those of
 // groups.cuh; STORE_PIECES, 1 where D's lines are 16-byte aligned.
@@ -39,7 +39,7 @@ static_assert(GROUPED == OF_M ? A_K_MAJOR : GROUPED == OF_N ? B_K_MAJOR : !A_K_M
 static_assert(SPLIT == 1 && !STREAM_K && !HAS_UNALIGNED, "k is not divided, and TMA loads both operands");
 constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? 232 : 240;
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : CONSUMERS == 2 ? 40 : 56;
-// Of the consumers' loop. With small tiles, the instructions around wgmma take much of the time.
+// Unrolling of the consumers' mainloop. With small tiles, the instructions around wgmma take much of the time.
 constexpr int K_STEPS_UNROLLED = GROUPED != OF_K && ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
 
 // Sizes that all groups share, in clusters' tiles; 0 for the dimension that is in groups.
@@ -66,7 +66,8 @@ struct Schedule {
     __device__ Schedule(const Groups& groups, Across across, int count, int k)
         : groups(groups), across(across), count(count), k(k), next(blockIdx.x / CLUSTER) {}
 
-    // By all lanes of a warp. ``below`` and ``beside`` are the block's place in its cluster.
+    // Moves on to the next tile; false where there is none. Called by all lanes of a warp. ``below`` and
+    // ``beside`` are the block's coordinates in its cluster, along M and along N.
     __device__ bool advance(int below, int beside) {
         group = groups.find(next, count);
         if (group < 0) return false;
@@ -102,8 +103,8 @@ template <int EXTENT, int COLUMNS> __device__ inline void clear_tail(u32 tile, i
     }
 }
 
-// ``m_clusters`` and ``n_clusters`` are those of Across. A group's tiles that begin past its end, as a
-// cluster may have, are not stored.
+// ``m_clusters`` and ``n_clusters`` are Across's m and n. A cluster may have tiles that begin past the end of
+// their group; they are not stored.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ MappedOperand b,
                const __grid_constant__ Out out, const OFFSET* offsets, int groups, int k, int m_clusters,
@@ -118,12 +119,12 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 ring = shared_address(stages);
     u32 full_at = shared_address(full), empty_at = shared_address(empty);
-    u32 buffers = ring + STAGES * STAGE_BYTES;  // of the epilogue, one a warp
+    u32 buffers = ring + STAGES * STAGE_BYTES;  // of the epilogue, one for each consumer warp
     u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
     u32 below = rank % CLUSTER_M, beside = rank / CLUSTER_M;  // its place in the cluster: along M, along N
     const Across across{m_clusters, n_clusters};
 
-    // Barriers, and the groups, which a kernel ahead in the stream may have computed.
+    // Initialise the barriers, and read the offsets, which a kernel ahead in the stream may have written.
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);

@@ -1,9 +1,9 @@
-// The stores of D by threads where its lines are 16-byte aligned: rows of a tile may end anywhere, so
-// that a group's last tile leaves the next group's rows alone, which a TMA store would not.
+// Stores of D by threads, 16 bytes each, where its lines are 16-byte aligned. A tile's rows may end anywhere:
+// a group's last tile leaves the next group's rows alone, which a TMA store would overwrite.
 
 #include "hopper_store.cuh"
 
-// A warp's 16 rows, OUT_COLUMNS columns at a time, through ``buffer`` in shared memory. ``first_row`` is
+// Stores a warp's 16 rows, OUT_COLUMNS columns at a time, through ``buffer`` in shared memory. ``first_row`` is
 // the warp's, ``first_column`` the tile's. Elements from row out.m or column out.n on are not stored.
 __device__ inline void store_pieces(const Sums& sum, u32 buffer, int lane, int first_row,
                                     int first_column, const Out& out) {

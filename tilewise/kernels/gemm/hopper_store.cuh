@@ -34,23 +34,25 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
 }
 
 #ifdef EPILOGUE
-// The function is applied to so many 8 columns at a time, in a loop that is not unrolled: its code, which a
-// tile runs once, takes longer to arrive at the multiprocessor than to run. They are 4 where registers
-// hold what two steps read beside the accumulators. (A thread has 152 or more; 232 with large accumulators.)
+// A step applies the function to FUSED_BLOCKS groups of 8 columns. The loop over the steps is not unrolled:
+// a tile runs its code once, and fetching more instructions would take longer than running them.
+// FUSED_BLOCKS is 4 where the registers hold the operands of two steps beside the accumulators. (A thread
+// has 152 registers or more; 232 with large accumulators.)
 constexpr int MOST_FUSED =
     (CONSUMERS == 3 || HAS_UNALIGNED || sizeof(Sums) <= 96 * sizeof(float) ? 116 : 188) * sizeof(float);
 constexpr int FUSED_BLOCKS =
     OUT_N % 32 == 0 && !PAIRS && sizeof(Sums) + 2 * sizeof(Operands<4>) <= MOST_FUSED ? 4 : 2;
 constexpr int FUSED_PARTS = OUT_N / (8 * FUSED_BLOCKS), FUSED_STEPS = ROWS / 64 * FUSED_PARTS;
 
-// Copies the accumulators of a step to ``x``, or back. Registers have no index: by a branch for each step.
+// Copies the accumulators of a step to ``x``, or back. Registers can't be indexed, so branches select the
+// step.
 template <bool BACK, int FROM = 0, int TO = FUSED_STEPS, int COUNT>
 __device__ inline void copy_sums(Sums& sum, int first, int step, float (&x)[COUNT]) {
     if constexpr (TO - FROM == 1) {
         float* there = sum[FROM / FUSED_PARTS] + first + FROM % FUSED_PARTS * COUNT;
 #pragma unroll
         for (int j = 0; j < COUNT; ++j) {
-            // Opaque, or the compiler selects each of the values among all steps'.
+            // Without asm the compiler would select each value from those of all steps.
             if (BACK) asm volatile("mov.b32 %0, %1;" : "=f"(there[j]) : "f"(x[j]));
             else asm volatile("mov.b32 %0, %1;" : "=f"(x[j]) : "f"(there[j]));
         }
@@ -61,9 +63,9 @@ __device__ inline void copy_sums(Sums& sum, int first, int step, float (&x)[COUN
     }
 }
 
-// Replaces accumulators by the elements of D that the caller's function makes of them; of pairs the first
-// half. ``row`` and ``column`` are those of the thread's first, ``column`` of D. What a step reads is asked for a step
-// before.
+// Replaces accumulators by the elements of D that the caller's function computes from them; with PAIRS, only
+// the first half of the accumulators is replaced. ``row`` and ``column`` are the coordinates in D of the
+// thread's first element. The operands of a step are loaded one step ahead.
 __device__ inline void finish(Sums& sum, int row, int column, const Out& out, unsigned batch,
                               const Fused& fused) {
     const int t = threadIdx.x % 4;
@@ -93,8 +95,8 @@ __device__ inline void finish(Sums& sum, int row, int column, const Out& out, un
 #endif
         Function<FUSED_BLOCKS>()(x, up, operands, fused, out, spot(step));
 #if INTERLEAVED
-        // Of each 8 columns of D, lane t of four has columns t and t + 4, and is to have 2 t and the next.
-        // Two exchanges among the four bring each where it belongs.
+        // Of each 8 columns of D, lane t of four has columns t and t + 4, and needs columns 2 t and 2 t + 1.
+        // Two shuffles among the four lanes exchange them.
         const int of_four = threadIdx.x % 32 - t, from_first = of_four + (t / 2 | t % 2 * 2);
         const int from_second = of_four + ((t / 2 | t % 2 * 2) ^ 1);
 #pragma unroll

@@ -1,5 +1,6 @@
-// D = f(gate, up) of two products' sums, complete and scaled, for kernels that compute no pairs
-// themselves. A thread for each element, neighbours in a row of D.
+// D = f(gate, up), where gate and up are the sums of two products, complete and scaled. It follows kernels
+// that can't apply a function of pairs themselves. Each thread computes one element, and neighbouring
+// threads neighbours in a row of D.
 //
 // Macros: real, the type of the sums; OUTPUT, that of D's elements (convert.cuh); PAIRS, 1; OVERLAP as in
 // launch.cuh.
@@ -12,7 +13,7 @@ constexpr int THREADS = 256;
 struct PairSums {
     const real* gate;
     const real* up;
-    long long pitch;       // elements from one row of the sums to the next, of one matrix after another
+    long long pitch;       // elements from one row of the sums to the next, also from matrix to matrix
     unsigned column_step;  // elements from one column of gate, and of up, to the next
     unsigned m, n, batch;
     BatchedMatrix<OUTPUT> d;

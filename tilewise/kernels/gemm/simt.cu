@@ -22,8 +22,9 @@ typedef CopiedTile<BLOCK_N, B_K_MAJOR, B_WIDTH, LANES_N> TileB;
 constexpr int SHARED = STAGES * STAGE<TileA, TileB>, ALIGNED = 16;
 #endif
 
-// Whether D's unaligned rows are stored by neighbouring lanes, by way of shared memory. With slices the
-// barrier takes longer than that saves; and a warp's lines have to be whole or halved by its lanes.
+// Whether unaligned rows of D are stored through shared memory, so that neighbouring lanes store
+// neighbouring elements. With slices, the extra barrier costs more than this saves. A warp's row of
+// WARP_N elements must be a multiple of its 32 lanes, or divide them.
 constexpr bool STAGES_ROWS = SLICES == 1 && THREAD_N * sizeof(real) <= 32 && (WARP_N % 32 == 0 || 32 % WARP_N == 0);
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
@@ -51,7 +52,7 @@ gemm_simt(const __grid_constant__ Product<real, real, real> p
     Matrix<real> d = p.d[at.batch];
     d.pointer += at.part * p.part_stride;
     if (SLICES > 1 && threadIdx.x >= SLICE) return;
-    // Behind the barrier all threads that store have read ``shared``.
+    // After slice_barrier() no thread reads the tiles in ``shared`` any more: the epilogue may reuse it.
     if (FUSES || p.beta != 0 || d.column_stride != 1) {
         slice_barrier();
         store_any<TileA, SHARED>(sum, shared, p.alpha, p.beta, c, d, at.batch, at.top, at.left, p.m,

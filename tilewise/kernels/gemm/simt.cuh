@@ -182,7 +182,7 @@ __device__ inline bool has_aligned_rows(const Matrix<real>& d) {
 // Stores the block's tile at (top, left) of m x n elements: alpha A B, to a D with contiguous rows.
 // PIECES: the rows are 16-byte aligned, and are stored 16 bytes at a time.
 //
-// What is the same for all elements of a row, or of a column, is computed once: of few k-steps the
+// What all elements of a row, or of a column, share is computed once for them: where k is small, the
 // epilogue is much of the time.
 template <typename TileA, typename TileB, bool PIECES>
 __device__ inline void store_rows(const real (&sum)[THREAD_M][THREAD_N], real alpha, const Matrix<real>& d,
@@ -210,17 +210,19 @@ __device__ inline void store_rows(const real (&sum)[THREAD_M][THREAD_N], real al
     }
 }
 
-// The rows of a thread that the epilogues below take at a time: as many as ``size`` elements hold.
+// How many of its rows a thread stages at a time in the epilogues below: as many as fit into ``size``
+// elements of shared memory.
 constexpr int rows_at_once(int size) {
     int rows = THREAD_M;
     while (rows > 1 && (THREAD_M % rows || SLICE * THREAD_N * rows > size)) --rows;
     return rows;
 }
 
-// An epilogue by way of shared memory, so that neighbouring lanes store neighbouring elements of D.
-// Some rows of each thread at a time go through ``shared``: SIZE elements, which no thread reads any
-// more. A warp's elements of one such row of each thread are LANES_M lines of WARP_N.
-// ``store_lines(staged, first)`` stores those of its lanes' ROWS rows from ``first`` on.
+// An epilogue through shared memory, so that neighbouring lanes store neighbouring elements of D.
+// Each thread stages ROWS of its rows at a time in ``shared``, which has SIZE elements and is no longer
+// read by the mainloop. One row of each of a warp's threads makes LANES_M lines of WARP_N elements.
+// ``store_lines(staged, first)`` stores to D what a warp has staged: of each thread, the ROWS rows from
+// row ``first`` of its tile on.
 constexpr int ROW = 32 * THREAD_N;  // elements of a warp: one row of each lane
 template <int ROWS, int SIZE, typename StoreLines>
 __device__ inline void store_staged(const real (&sum)[THREAD_M][THREAD_N], real* shared, real alpha,
@@ -245,7 +247,7 @@ __device__ inline void store_staged(const real (&sum)[THREAD_M][THREAD_N], real*
     }
 }
 
-// The same as ``store_rows``, by way of shared memory.
+// The same as ``store_rows<..., false>``, through shared memory.
 template <typename TileA, int SIZE>
 __device__ inline void store_unaligned_rows(const real (&sum)[THREAD_M][THREAD_N], real* shared,
                                             real alpha, const Matrix<real>& d, unsigned top,
@@ -275,7 +277,7 @@ __device__ inline void store_unaligned_rows(const real (&sum)[THREAD_M][THREAD_N
     });
 }
 
-// The epilogue for any strides of D, with C and with the caller's function, by way of shared memory.
+// The epilogue for any strides of D, with C and with the caller's function, through shared memory.
 template <typename TileA, int SIZE>
 __device__ inline void store_any(const real (&sum)[THREAD_M][THREAD_N], real* shared, real alpha,
                                  real beta, const Matrix<const real>& c, const Matrix<real>& d,
