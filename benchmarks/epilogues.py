@@ -20,11 +20,10 @@ import argparse
 import random
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
-from llm_options import checked, parser, products_of, say
+from llm_options import checked, going_on, parser, products_of, ratios_of, say
 
 from tilewise.bench import epilogues
 from tilewise.bench.epilogues import CASES, Case
@@ -32,7 +31,6 @@ from tilewise.bench.record import product_of
 from tilewise.bench.stand import Budget, Stand, stand, told
 from tilewise.bench.suites import Shape
 from tilewise.compiler.ahead import compile_ahead
-from tilewise.errors import TilewiseError
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.provenance import write
 
@@ -86,36 +84,30 @@ class Run:
             say(failure)
         say(f"ours are compiled: {time.monotonic() - start:.0f} s")
         for shape in self.budget.take(shapes):
-            with self.going_on(shape.name):
+            with going_on(shape.name, self.failures):
                 self._beside_the_plain_product(shape)
+            self.keep()
         compiler = epilogues.compiler_of(self.options.backend)
         chosen = sample(shapes, self.options.compile)
         for shape, case in self.budget.take([(x, case) for x in chosen for case in self.cases]):
-            with self.going_on(f"{shape.name}, {case.name}"):
+            with going_on(f"{shape.name}, {case.name}", self.failures):
                 self._beside_compile(shape, case, compiler)
-
-    @contextmanager
-    def going_on(self, name: str) -> Iterator[None]:
-        """Note what failed, ours or a rival's, and keep what was measured."""
-        try:
-            yield
-        except (TilewiseError, RuntimeError, ValueError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self.failures.append(f"{name}: {first}")
-            say(self.failures[-1])
-        self.keep()
+            self.keep()
 
     def _beside_the_plain_product(self, shape: Shape) -> None:
         sets = epilogues.sets_of(shape, self.options.dtype, self.at, self.cases)
         row = epilogues.measure(shape, self.options.dtype, self.at, sets, self.cases)
         self.rows.append(row)
-        say(f"{shape.name}: {_told(row)}")
+        say(f"{shape.name}: {ratios_of(row)}")
 
     def _beside_compile(self, shape: Shape, case: Case, compiler: Any) -> None:
         sets = epilogues.sets_of(shape, self.options.dtype, self.at, [case])
         row = epilogues.beside_compile(case, shape, self.options.dtype, self.at, sets, compiler)
         self.beside.append(row)
-        say(f"{shape.name}, {case.name}: {_told(row)}, compiled in {row['compile_seconds']:.0f} s")
+        say(
+            f"{shape.name}, {case.name}: {ratios_of(row)}, "
+            f"compiled in {row['compile_seconds']:.0f} s"
+        )
 
     def record(self) -> Row:
         """What was found until now."""
@@ -134,12 +126,6 @@ class Run:
         """Write the record, if a file was named."""
         if self.options.json:
             write(self.options.json, self.record())
-
-
-def _told(row: Row) -> str:
-    if row["wrong"]:
-        return f"WRONG: {', '.join(row['wrong'])} ({row['error_share']})"
-    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in row["ratios"].items())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,14 +19,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from llm_options import checked, parser, products_of, say
+from llm_options import checked, going_on, parser, products_of, ratios_of, say
 
 from tilewise.bench import invariant
 from tilewise.bench.record import product_of
 from tilewise.bench.stand import Budget, Stand, stand, told
 from tilewise.bench.suites import Shape
 from tilewise.compiler.ahead import compile_ahead
-from tilewise.errors import TilewiseError
 from tilewise.gemm.invariant import fixed
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.provenance import write
@@ -59,14 +58,10 @@ class Run:
             say(failure)
         say(f"ours are compiled: {time.monotonic() - start:.0f} s")
         for shape in self.budget.take(shapes):
-            try:
+            with going_on(shape.name, self.failures):
                 row = invariant.measure(shape, self.options.dtype, self.at)
-            except (TilewiseError, RuntimeError, ValueError) as error:
-                self.failures.append(f"{shape.name}: {str(error).strip().splitlines()[0]}")
-                say(self.failures[-1])
-                continue
-            self.rows.append(row)
-            say(f"{shape.name}: {_told(row)}")
+                self.rows.append(row)
+                say(f"{shape.name}: {ratios_of(row)}")
             self.keep()
 
     def record(self) -> Row:
@@ -81,12 +76,6 @@ class Run:
         """Write the record, if a file was named."""
         if self.options.json:
             write(self.options.json, self.record())
-
-
-def _told(row: Row) -> str:
-    if row["wrong"]:
-        return f"WRONG: {', '.join(row['wrong'])} ({row['error_share']})"
-    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in row["ratios"].items())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

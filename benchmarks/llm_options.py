@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tilewise.bench.stand import TINY, shapes
 from tilewise.bench.suites import COLUMNS, ROWS, TOKENS, WEIGHTS, Shape
+from tilewise.errors import TilewiseError
 from tilewise.precision import HALVES
 
 
@@ -55,6 +58,24 @@ def products_of(options: argparse.Namespace) -> list[Shape]:
     if options.tiny:
         return [Shape(m, n, k, ROWS, COLUMNS) for m, n, k in TINY]
     return shapes(options.products, options.rows)
+
+
+@contextmanager
+def going_on(name: str, failures: list[str]) -> Iterator[None]:
+    """Note what failed, ours or a rival's, and go on."""
+    try:
+        yield
+    except (TilewiseError, RuntimeError, ValueError) as error:
+        first = (str(error).strip() or type(error).__name__).splitlines()[0]
+        failures.append(f"{name}: {first}")
+        say(failures[-1])
+
+
+def ratios_of(row: Mapping[str, Any]) -> str:
+    """A row's ratios for people, or what is wrong with its results."""
+    if row["wrong"]:
+        return f"WRONG: {', '.join(row['wrong'])} ({row['error_share']})"
+    return ", ".join(f"{name} {ratio:.3f}" for name, ratio in row["ratios"].items())
 
 
 def say(text: str) -> None:

@@ -22,21 +22,19 @@ import argparse
 import copy
 import gc
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from llm_options import checked, say, timing_options
+from llm_options import checked, going_on, say, timing_options
 
 import tilewise.torch
 from tilewise.bench import models
 from tilewise.bench.models import COMPILED_PADDED, CONTENDERS, OURS, TORCH, Training
 from tilewise.bench.stand import Budget, Stand, stand, told
-from tilewise.errors import TilewiseError
 from tilewise.precision import HALVES
 from tilewise.provenance import write
 
@@ -116,22 +114,12 @@ class Run:
             else:
                 parts.append((stage, self.train if stage == "training" else self.lose))
         for name, part in self.budget.take(parts):
-            with self.going_on(name):
+            with going_on(name, self.failures):
                 part()
+            self.keep()
             gc.collect()
             if self.at.gpu is not None:
                 torch.cuda.empty_cache()
-
-    @contextmanager
-    def going_on(self, name: str) -> Iterator[None]:
-        """Note what failed, and keep what was measured."""
-        try:
-            yield
-        except (TilewiseError, RuntimeError, ValueError) as error:
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            self.failures.append(f"{name}: {first}")
-            say(self.failures[-1])
-        self.keep()
 
     def autocast(self) -> Any:
         """The context in which models are called."""
@@ -156,11 +144,12 @@ class Run:
             if "compile" in name:
                 loss_of = torch.compile(loss_of, backend=self.options.backend, dynamic=False)
             training = Training(model, loss_of, self.autocast, 0.0)
-            with self.going_on(f"training, {name}"):
+            with going_on(f"training, {name}", self.failures):
                 for _ in range(3):  # the first ones compile
                     training.step()
                 steps[name] = training.step
                 say(f"{name}: ready")
+            self.keep()
         row = models.training_row(self.at, steps)
         tokens = self.options.batch * self.options.context
         row["tokens_a_second"] = {name: tokens / x for name, x in row["seconds"].items()}
@@ -198,9 +187,10 @@ class Run:
             steps[name] = step
         self.decoding.append(row := models.decoding_row(batch))
         for way in models.ways_of(self.at):
-            with self.going_on(f"decoding, batch {batch}, {way}"):
+            with going_on(f"decoding, batch {batch}, {way}", self.failures):
                 models.time_decoding(self.at, steps, way, row)
                 say(f"batch {batch}, {way}: {_milliseconds(row['seconds'][way])}")
+            self.keep()
 
     def _called(self, model: Module, given: tuple[Any, ...]) -> Any:
         with torch.no_grad(), self.autocast():

@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
+from reference import held
 
 from tilewise.devices import Device
-from tilewise.gemm.epilogue import Strided
-from tilewise.gemm.product import ACCUMULATORS, Operand, Product
+from tilewise.epilogue import Traced
+from tilewise.gemm.epilogue import Epilogue, Strided
+from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.numbers import gamma, roundings
 from tilewise.precision import dtype_of
@@ -92,3 +94,35 @@ def run(case: Case, plan: Plan, device: Device) -> None:
         assert inside.all(), (name, plan.chosen, got[~inside][:4], low[~inside][:4])
         left[...] = view
         assert after.tobytes() == before[name].tobytes()  # nothing else was written
+
+
+def drawn_epilogue(
+    draw: st.DrawFn,
+    rng: np.random.Generator,
+    traced: Traced,
+    arrays: dict[str, tuple[Any, Any]],
+    out: str,
+    extents: tuple[int, int, int],
+) -> tuple[Epilogue, list[Any]]:
+    """A function's operands, and where its further results go, which are put to ``arrays``.
+
+    Returns the epilogue, and the operands in float64. ``extents`` are those of the result.
+    """
+    inputs: list[Strided | float] = []
+    operands: list[Any] = []
+    for name in traced.operands:
+        if draw(st.integers(0, 4)) == 0:
+            number = float(np.float32(rng.standard_normal()))
+            inputs.append(number)
+            operands.append(number)
+            continue
+        of_dtype = draw(st.sampled_from(held(DTYPES)))
+        batch, m, n = (extent if draw(st.booleans()) else 1 for extent in extents)
+        arrays[name] = matrix(draw, rng, of_dtype, batch, m, n)
+        inputs.append(strided(arrays[name][1], of_dtype))
+        operands.append(arrays[name][1].astype(np.float64))
+    results = []
+    for i in range(1, len(traced.results)):
+        arrays[f"result {i}"] = matrix(draw, rng, out, *extents)
+        results.append(strided(arrays[f"result {i}"][1], out))
+    return Epilogue(traced, tuple(inputs), tuple(results)), operands

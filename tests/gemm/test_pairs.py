@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fused_reference import Case, matrix, operand, run, strided
+from fused_reference import Case, drawn_epilogue, matrix, operand, run, strided
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from reference import examples, held
@@ -18,7 +18,7 @@ from tilewise.bench.suites import TOKENS
 from tilewise.devices import Device
 from tilewise.epilogue import trace
 from tilewise.gemm.chip import H200, Chip
-from tilewise.gemm.epilogue import Epilogue, Strided
+from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.plan import FAMILIES, best, offers
 from tilewise.gemm.product import (
     ACCUMULATORS,
@@ -93,26 +93,10 @@ def cases(
     }
     function, names = draw(st.sampled_from(FUNCTIONS))
     traced = trace(function, names, pairs=True)
-    inputs: list[Strided | float] = []
-    operands: list[Any] = []
-    for name in traced.operands:
-        if draw(st.integers(0, 4)) == 0:
-            number = float(np.float32(rng.standard_normal()))
-            inputs.append(number)
-            operands.append(number)
-            continue
-        of_dtype = draw(st.sampled_from(held(DTYPES)))
-        shape = [extent if draw(st.booleans()) else 1 for extent in (batch, m, n)]
-        arrays[name] = matrix(draw, rng, of_dtype, shape[0], shape[1], shape[2])
-        inputs.append(strided(arrays[name][1], of_dtype))
-        operands.append(arrays[name][1].astype(np.float64))
-    results = []
-    for i in range(1, len(traced.results)):
-        arrays[f"result {i}"] = matrix(draw, rng, out, batch, m, n)
-        results.append(strided(arrays[f"result {i}"][1], out))
+    epilogue, operands = drawn_epilogue(draw, rng, traced, arrays, out, (batch, m, n))
     asked = Product(
         m, n, k, batch, dtype, out, alpha, 0.0, operand(arrays["a"][1]), of_b, None,
-        operand(arrays["d"][1]), Epilogue(traced, tuple(inputs), tuple(results)), pairing=pairing,
+        operand(arrays["d"][1]), epilogue, pairing=pairing,
     )  # fmt: skip
     return Case(asked, arrays, operands)
 

@@ -138,19 +138,7 @@ def check(
         dtypes(library, a, up, c, outs, out_dtype)
     fused = fusion(library, asked, given, ACCUMULATORS[dtype])
     operand_arrays = [] if fused is None else fused.arrays
-    arrays_and_operands = [*arrays, *operand_arrays]
-    for what, x in arrays_and_operands:
-        library.check(x, what)
-    places = [library.ordinal(x) for _, x in arrays_and_operands]
-    if places.count(places[0]) != len(places):
-        where = ", ".join(
-            f"{what} on " + ("the host" if i is None else f"GPU {i}")
-            for (what, _), i in zip(arrays_and_operands, places, strict=True)
-        )
-        raise ValueError(f"the arrays must lie in one place, not {where}")
-    name = device if isinstance(device, str) else device.name
-    if name == "emulator" and places[0] is not None:
-        raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
+    check_places(library, [*arrays, *operand_arrays], device)
     m, n, k, batch, shape = shapes(
         a.shape, _of_result(b, up, pairs, transpose_b), transpose_a, transpose_b
     )
@@ -280,6 +268,24 @@ def _scalar(value: float, dtype: str, what: str) -> float:
     if type(value) in (int, float) and value in (0, 1):
         return float(value) + 0.0  # so that -0 is 0, as it is to whatever compares the two
     return scalar(value, dtype, what) + 0.0
+
+
+def check_places(
+    library: Library, arrays: Sequence[tuple[str, Array]], device: str | Device
+) -> None:
+    """Raise where an array can't be used, or they lie in several places, or not where asked."""
+    for what, x in arrays:
+        library.check(x, what)
+    places = [library.ordinal(x) for _, x in arrays]
+    if places.count(places[0]) != len(places):
+        where = ", ".join(
+            f"{what} on " + ("the host" if i is None else f"GPU {i}")
+            for (what, _), i in zip(arrays, places, strict=True)
+        )
+        raise ValueError(f"the arrays must lie in one place, not {where}")
+    name = device if isinstance(device, str) else device.name
+    if name == "emulator" and places[0] is not None:
+        raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
 
 
 def check_out(

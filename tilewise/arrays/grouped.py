@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.arrays.call import check_out, one_library
+from tilewise.arrays.call import check_out, check_places, one_library
 from tilewise.arrays.fusion import Asked, Fusion, asked, check_shape, fusion
 from tilewise.arrays.libraries import Array, Library, View, dtype_name
 from tilewise.arrays.operands import operand_of
@@ -96,7 +96,7 @@ def check(
         raise TypeError(f"offsets has dtype {offset_dtype}; it takes int32 or int64")
     fused = fusion(library, function, outs, ACCUMULATORS[dtype])
     operands = [] if fused is None else fused.arrays
-    _check_places(library, [*arrays, *operands], device)
+    check_places(library, [*arrays, *operands], device)
     m, n, k, groups, of, shape = shapes(tuple(x.shape), tuple(w.shape), tuple(offsets.shape))
     for each in outs or ():
         if tuple(each.shape) != shape:
@@ -136,23 +136,6 @@ def dtypes(
         if library.dtype_of(each) != result:
             raise TypeError(f"out has dtype {library.dtype_of(each)}; the result has {result}")
     return dtype, result
-
-
-def _check_places(
-    library: Library, arrays: Sequence[tuple[str, Array]], device: str | Device
-) -> None:
-    for what, each in arrays:
-        library.check(each, what)
-    places = [library.ordinal(each) for _, each in arrays]
-    if places.count(places[0]) != len(places):
-        where = ", ".join(
-            f"{what} on " + ("the host" if i is None else f"GPU {i}")
-            for (what, _), i in zip(arrays, places, strict=True)
-        )
-        raise ValueError(f"the arrays must lie in one place, not {where}")
-    name = device if isinstance(device, str) else device.name
-    if name == "emulator" and places[0] is not None:
-        raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
 
 
 def shapes(
