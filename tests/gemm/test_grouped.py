@@ -133,6 +133,13 @@ def test_every_way_to_share_to_load_and_to_store(case: Case, tiles: Choice, devi
     check(case, tiles, device)
 
 
+def test_many_tiles_of_empty_groups_keep_the_warps_together(device: Device) -> None:
+    tiles = Tiles(64, 64, ping_pong=True)
+    # On a GPU, enough tiles that a warp which runs ahead of its warpgroup's others loses them.
+    sizes, others = ((0,) * 12, (776, 776)) if device.name == "gpu" else ((0, 0), (136, 136))
+    check(Case((*sizes, 40, *sizes), others, of="k", a_by_columns=True), tiles, device)
+
+
 TILES = st.sampled_from(
     [
         Tiles(64, 32), Tiles(128, 64), Tiles(64, 64, ping_pong=True), Tiles(64, 64, 1, 2),

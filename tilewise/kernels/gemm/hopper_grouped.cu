@@ -191,6 +191,9 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
         auto release = [&](int stage) {
             if (thread < MULTICAST_PEERS) mbarrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
         };
+        // Keeps the four warps together where no wgmma does: a warp that lies two turns of a barrier behind
+        // would wait for the wrong one.
+        auto keep_together = [&] { named_barrier_sync<128>(1 + CONSUMERS + consumer); };
         Sums sum;
         for (int taken = 0; work.advance(below, beside); ++taken) {
             if (PING_PONG && taken % 2 != consumer) {
@@ -215,6 +218,7 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
                 // Nothing of it is stored: the other consumer has the tensor cores for itself.
                 for (int k_step = 0; k_step < work.k_steps; ++k_step) {
                     mbarrier_wait(full_at + 8 * stage, parity);
+                    keep_together();
                     release(stage);
                     if (++stage == STAGES) stage = 0, parity ^= 1;
                 }
@@ -256,6 +260,7 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
                 previous = stage;
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
+            if (GROUPED == OF_K && previous < 0) keep_together();
             // One thread may arrive for its warpgroup: wgmma keeps the four warps together.
             if (PING_PONG && thread == 0) {
                 mbarrier_arrive<false>(shared_address(&may_multiply[1 - consumer]));
