@@ -33,17 +33,23 @@ FEW = ((64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64), (128, 96),
 class Costs(NamedTuple):
     """The constants of the model, on an H200. Times are in microseconds.
 
-    They follow from the times of ``benchmarks/grouped.py --variants``.
+    They follow from the times of ``benchmarks/grouped.py --variants``; those of :data:`OF_K` are near
+    what ``benchmarks/fit_grouped.py`` finds for some products, and choose better tiles for them.
 
     Attributes
     ----------
     launch : float
         The time of a launch, in which the groups are read.
-    tensor, port, dram : float
+    tensor, port, dram, write : float
         The shares of the rates of :class:`tilewise.gemm.families.hopper.costs.Costs` at which
-        tiles are multiplied, and copied to shared memory, and arrays read from memory and written.
-    overlap, overlap_memory : float
-        How far multiplication and copies overlap, and computing and memory: 1 for not at all.
+        tiles are multiplied, and copied to shared memory, and A and B read from memory. The last is
+        the share of the rate of reading at which D is written.
+    write_line : float
+        The width of a tile, in elements of D's contiguous dimension, at which D is written half as
+        fast as by very wide tiles.
+    overlap, overlap_memory, ping_pong : float
+        How far multiplication and copies overlap, computing and memory, and in ping-pong mainloops
+        and epilogues: 1 for not at all, infinity for fully.
     cluster : float
         The time that the blocks of a cluster wait for each other in a k-step.
     tile : float
@@ -59,8 +65,11 @@ class Costs(NamedTuple):
     tensor: float = 0.94
     port: float = 0.58
     dram: float = 0.88
+    write: float = 0.88
+    write_line: float = 0.0
     overlap: float = 8.0
     overlap_memory: float = 3.2
+    ping_pong: float = math.inf
     cluster: float = 0.01
     tile: float = 0.5
     rows: float = 38.0
@@ -68,7 +77,13 @@ class Costs(NamedTuple):
     last_wave: float = 0.6
 
 
-COSTS = Costs()
+OF_M = Costs()
+"""Where rows of A and D are in groups."""
+OF_K = Costs(
+    tensor=0.65, port=0.475, write=0.71, write_line=60.0, ping_pong=1.3, tile=1.0, rows=150.0,
+    columns=25.0,
+)  # fmt: skip
+"""Where k is in groups: few k-steps a tile, of MN-major tiles of A and B, and a large D."""
 EVEN = 0.5
 """The weight of groups with equal means in :func:`covered`; the rest is that of skewed loads."""
 DIGITS = 3
@@ -127,7 +142,7 @@ def ranked(product: Grouped, chip: Chip) -> tuple[Estimate, ...]:
     return tuple(sorted(found, key=lambda x: x.seconds))
 
 
-def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs = COSTS) -> float:
+def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> float:
     """Return the time that a product should take, as the kernel sees it.
 
     Parameters
@@ -137,7 +152,9 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs = COSTS) -> float:
     tiles : Tiles
     chip : Chip
     own : Costs, optional
+        By default :data:`OF_M` or :data:`OF_K`.
     """
+    own = own or (OF_K if p.of == "k" else OF_M)
     costs = costs_on(chip)
     mean = p.mean
     rows, columns = tiles.block_m * tiles.cluster_m, tiles.block_n * tiles.cluster_n
@@ -165,10 +182,13 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs = COSTS) -> float:
     store = tiles.block_m * tiles.block_n / (1e3 * (own.columns if by_columns else own.rows))
     epilogue = own.tile + store
     if tiles.ping_pong:  # the last tile's epilogue overlaps nothing
-        computing = max(waves * k_steps * step, waves * epilogue) + epilogue
+        computing = waves * _together(own.ping_pong, k_steps * step, epilogue) + epilogue
     else:
         computing = waves * (k_steps * step + epilogue)
-    memory = bytes_moved(p) / (1e6 * costs.dram * own.dram)
+    read, written = bytes_moved(p)
+    width = tiles.block_m if tiles.swapped else tiles.block_n
+    memory = read / own.dram + written * (1 + own.write_line / width) / own.write
+    memory /= 1e6 * costs.dram
     return 1e-6 * (own.launch + _together(own.overlap_memory, computing, memory))
 
 
@@ -202,13 +222,13 @@ def _of_mean(mean: float, step: int) -> float:
     return (1 - math.exp(-mean)) * found / len(_NORMAL)
 
 
-def bytes_moved(p: Grouped) -> float:
-    """Return the bytes of A, B and D, of groups that are not empty."""
+def bytes_moved(p: Grouped) -> tuple[float, float]:
+    """Return the bytes of A and B, of groups that are not empty, and those of D."""
     filled = 1 - math.exp(-p.mean)
     of_a, of_b, of_d = (x * filled if x > 1 else x for x in p.batches)
     if p.of == "k":
         of_d = p.batches[2]
     return (
-        ITEM_SIZES[p.dtype] * (p.m * p.k * of_a + p.k * p.n * of_b)
-        + ITEM_SIZES[p.out_dtype] * p.m * p.n * of_d
+        ITEM_SIZES[p.dtype] * (p.m * p.k * of_a + p.k * p.n * of_b),
+        ITEM_SIZES[p.out_dtype] * p.m * p.n * of_d,
     )

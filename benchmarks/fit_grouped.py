@@ -1,0 +1,108 @@
+"""Fits the model of grouped products whose k is in groups to the times of all tiles.
+
+    python benchmarks/fit_grouped.py [RECORD.json]
+
+The record is what ``benchmarks/grouped.py --form gradient --variants`` writes, by default
+``results/grouped_variants_h200.json``. For each product it prints how much longer the tiles take
+that the model would choose than the fastest: with the constants that tilewise has, with fitted
+ones, and with those that were fitted to the other products. Only tiles within 35% of the fastest
+count, and times are compared within a product: what matters is which tiles come first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from grouped import product_of
+from scipy.optimize import least_squares
+
+from tilewise.bench.grouped import Case
+from tilewise.gemm.chip import H200
+from tilewise.gemm.grouped import model
+from tilewise.gemm.grouped.product import Grouped
+from tilewise.gemm.grouped.tiles import Tiles
+
+RECORD = Path(__file__).parent / "results" / "grouped_variants_h200.json"
+NEAR = 1.35
+BOUNDS = {
+    "tensor": (0.3, 1.2), "port": (0.2, 1.2), "write": (0.2, 1.5), "write_line": (0.0, 300.0),
+    "ping_pong": (0.5, 20.0), "tile": (0.0, 5.0), "rows": (5.0, 200.0), "columns": (5.0, 200.0),
+}  # fmt: skip
+
+
+class Timed(NamedTuple):
+    """A product, and the seconds that it takes with each choice of tiles."""
+
+    product: Grouped
+    seconds: dict[Tiles, float]
+
+    def modelled(self, tiles: Tiles, costs: model.Costs) -> float:
+        seen = self.product.transposed if tiles.swapped else self.product
+        return model.seconds(seen, tiles, H200, costs)
+
+    def loss(self, costs: model.Costs) -> float:
+        """How many times as long as the fastest the tiles take that the model chooses."""
+        chosen = min(self.seconds, key=lambda x: self.modelled(x, costs))
+        return self.seconds[chosen] / min(self.seconds.values())
+
+
+def read(path: Path) -> list[Timed]:
+    """Return the products of a record."""
+    named = {str(tiles): tiles for tiles in model.candidates()}
+    found = []
+    for row in json.loads(path.read_text())["rows"]:
+        # The model knows the number of groups and their rows together.
+        sizes = (row["rows"], *(0,) * (row["groups"] - 1))
+        case = Case(row["name"], row["load"], row["form"], sizes, row["n"], row["k"])
+        times = {named[name]: seconds for name, seconds in row["variants"].items()}
+        found.append(Timed(product_of(case, row["major"], "bfloat16"), times))
+    return found
+
+
+def fitted(products: Sequence[Timed]) -> model.Costs:
+    """Return the constants by least squares of the logarithms, the level of a product aside."""
+
+    def costs_of(values: Sequence[float]) -> model.Costs:
+        return model.OF_K._replace(**dict(zip(BOUNDS, map(float, values), strict=True)))
+
+    def residuals(values: Sequence[float]) -> Any:
+        costs, found = costs_of(values), []
+        for each in products:
+            most = NEAR * min(each.seconds.values())
+            off = [
+                np.log(each.modelled(tiles, costs) / seconds)
+                for tiles, seconds in each.seconds.items()
+                if seconds <= most
+            ]
+            level = float(np.mean(off))
+            found += [3 * (x - level) for x in off] + [level]
+        return found
+
+    lowest, highest = zip(*BOUNDS.values(), strict=True)
+    start = [getattr(model.OF_K, name) for name in BOUNDS]
+    return costs_of(least_squares(residuals, start, bounds=(lowest, highest)).x)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("record", nargs="?", type=Path, default=RECORD)
+    products = read(parser.parse_args().record)
+    best = fitted(products)
+    print({name: round(getattr(best, name), 3) for name in BOUNDS})
+    for at, each in enumerate(products):
+        others = fitted(products[:at] + products[at + 1 :])
+        p = each.product
+        print(
+            f"{p.groups} groups, {p.m} x {p.n}, k {p.total}: "
+            f"now {each.loss(model.OF_K):.3f}, fitted {each.loss(best):.3f}, "
+            f"fitted to the others {each.loss(others):.3f} of the fastest's time"
+        )
+
+
+if __name__ == "__main__":
+    main()
