@@ -73,6 +73,7 @@ def test_start_and_grade(tw: Any, tmp_path: Path) -> None:
     [
         (("grade", "index", "nothing.cu"), "there is no file nothing.cu"),
         (("grade", "indx", "nothing.cu"), "did you mean index?"),
+        (("exercises", "list"), "What it does (show, start, solution) comes first"),
         (("grade", "index", "notes.txt"), "notes.txt is no file .cu"),
         (("grade", "index", "empty"), "there is no file *.cu in empty"),
         (("grade", "index"), "FILE.cu|FOLDER is missing"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from commands import as_if_on_a_gpu
 
-from tilewise.cli.main import main
+from tilewise.cli.main import COMMANDS, main
 
 # Of typer, of click that is in it, and of what checks their values.
 THEIRS = ("Value error", "Input should", "Invalid value", "argument(s)", "parse", "Usage", "Error")
-REPEATED = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
+OF_ALL = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,10 @@ def test_what_is_not_understood(
     as_if_on_a_gpu(monkeypatch)
     assert main(words.split()) == 2
     captured = capsys.readouterr()
-    assert captured.err == f"tilewise: {told}\n{REPEATED}\n"
+    command = words.split()[0]
+    is_known = command in [each.__name__ for each in COMMANDS]
+    hint = f"`tilewise {command} --help` says what it takes." if is_known else OF_ALL
+    assert captured.err == f"tilewise: {told}\n{hint}\n"
     assert not any(word in captured.err for word in THEIRS)
     assert captured.out == ""
 

@@ -42,7 +42,7 @@ from tilewise.cli.commands import (
 from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.cli.interrupt import Interruptible, ended_at_once
-from tilewise.cli.usage import sentence, with_options
+from tilewise.cli.usage import help_of, sentence, with_options
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -162,9 +162,8 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
                 raise KeyboardInterrupt
             return code
     except UsageError as error:
-        told = sentence(error, words, [each.__name__ for each in COMMANDS])
-        hint = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
-        return _fail(error, told, BAD, words, hint)
+        commands = [each.__name__ for each in COMMANDS]
+        return _fail(error, sentence(error, words, commands), BAD, words, help_of(words, commands))
     except (CheckError, KernelAssertError, LimitError) as error:
         return _fail(error, str(error), WRONG, words)
     except ImportError as error:

@@ -77,6 +77,13 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     return str(text)
 
 
+def help_of(words: Sequence[str], commands: Sequence[str]) -> str:
+    """Where to read what would be right: the help of the command, where there is one."""
+    if words and words[0] in commands:
+        return f"`tilewise {words[0]} --help` says what it takes."
+    return "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
+
+
 def meant(given: str, known: Sequence[str]) -> str:
     """``; did you mean ...?``, or nothing where nothing is like it."""
     names = {each.lstrip("-"): each for each in known}  # hyphens make options look alike

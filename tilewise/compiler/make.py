@@ -190,6 +190,8 @@ def _run(job: Job, gathered: Gathered, more: str, option: str, told: str) -> nvr
 
 def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
     there = symbols.kernels(source, ptx)
+    if not source.strip():
+        return f"{file} is empty: it has no kernel called {name!r}"
     if not there:
         return f"{file} has no kernel called {name!r}; it has no kernel (__global__ function)"
     message = f"{file} has no kernel called {name!r}; it has {', '.join(there)}"

@@ -88,7 +88,12 @@ def exercises(
             f"`tilewise exercises {action}` takes an exercise{' and a folder' * (most - 1)}, and "
             f"is given {len(rest)} words"
         )
-    exercise = catalogue.find(rest[0])
+    try:
+        exercise = catalogue.find(rest[0])
+    except ValueError as error:
+        if words[0] in ACTIONS:
+            raise
+        raise ValueError(f"{error}. What it does ({', '.join(ACTIONS)}) comes first") from None
     if action == "start":
         files = start(exercise, Path(*rest[1:]), force)
         if as_json:

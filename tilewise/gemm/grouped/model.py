@@ -33,8 +33,9 @@ FEW = ((64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64), (128, 96),
 class Costs(NamedTuple):
     """The constants of the model, on an H200. Times are in microseconds.
 
-    They follow from the times of ``benchmarks/grouped.py --variants``; those of :data:`OF_K` are near
-    what ``benchmarks/fit_grouped.py`` finds for some products, and choose better tiles for them.
+    They follow from the times of ``benchmarks/grouped.py --variants``; those of :data:`OF_K` are
+    near what ``benchmarks/fit_grouped.py`` finds for some products, and choose better tiles for
+    them.
 
     Attributes
     ----------
