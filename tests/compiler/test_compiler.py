@@ -212,7 +212,7 @@ def test_a_source_with_no_kernel() -> None:
     with pytest.raises(CompileError, match="no kernel"):
         compiler.compile("int x;", "x")
     with pytest.raises(CompileError, match="is empty: it has no kernel called 'k'"):
-        compile("\n", "k", "sm_80")
+        compiler.compile("\n", "k")
 
 
 def test_errors_show_file_line_and_source(tmp_path: Path) -> None:
