@@ -3,7 +3,7 @@
     python benchmarks/fit_grouped.py [RECORD.json]
 
 The record is what ``benchmarks/grouped.py --form gradient --variants`` writes, by default
-``results/grouped_variants_h200.json``. For each product it prints how much longer the tiles take
+``results/tiles_grouped_h200.json``. For each product it prints how much longer the tiles take
 that the model would choose than the fastest: with the constants that tilewise has, with fitted
 ones, and with those that were fitted to the other products. Only tiles within 35% of the fastest
 count, and times are compared within a product: what matters is which tiles come first.
@@ -27,7 +27,7 @@ from tilewise.gemm.grouped import model
 from tilewise.gemm.grouped.product import Grouped
 from tilewise.gemm.grouped.tiles import Tiles
 
-RECORD = Path(__file__).parent / "results" / "grouped_variants_h200.json"
+RECORD = Path(__file__).parent / "results" / "tiles_grouped_h200.json"
 NEAR = 1.35
 BOUNDS = {
     "tensor": (0.3, 1.2), "port": (0.2, 1.2), "write": (0.2, 1.5), "write_line": (0.0, 300.0),
