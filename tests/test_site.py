@@ -168,9 +168,7 @@ def test_every_page_fits_a_telephone(visit: Open, site: Path) -> None:
     wide = {}
     for page in sorted(site.rglob("*.html")):
         uri = page.relative_to(site).as_posix()
-        if (
-            uri.startswith("players/") or uri == "404.html"
-        ):  # its addresses begin at a server's root
+        if uri.startswith("players/") or uri == "404.html":  # whose addresses are a server's
             continue
         tab.goto(page.as_uri(), wait_until="domcontentloaded")
         width = tab.evaluate("document.documentElement.scrollWidth")

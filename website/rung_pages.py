@@ -37,8 +37,8 @@ def split(page: Path) -> dict[str, str]:
         section, text = _taken_out(text, f"{rung.number} {rung.name}")
         sections[rung.name] = section
     made = {uri(rung): _page(rung, sections[rung.name]) for rung in tilewise.RUNGS}
-    head, _, rest = text.partition("\n## ")
-    return {page.name: f"{head}\n{_contents()}\n## {rest}", **made}
+    head, picture, rest = text.partition("\n![")
+    return {page.name: f"{head}\n{_contents()}\n## Measured\n{picture}{rest}", **made}
 
 
 def _taken_out(text: str, title: str) -> tuple[str, str]:
