@@ -159,11 +159,14 @@ def notebook(folder: Path, *cells: dict[str, Any]) -> notebooks.Notebook:
     return found
 
 
+LINKS = "[2](02-next.ipynb) [c](../../docs/climb.md#x) [d](https://e.example/f.ipynb)"
+
+
 def test_a_notebook_is_a_page(tmp_path: Path) -> None:
     dot = base64.b64encode(b"PNG").decode()
     found = notebook(
         tmp_path,
-        {"cell_type": "markdown", "source": ["# A first kernel\n", "Some words."]},
+        {"cell_type": "markdown", "source": ["# A first kernel\n", "Some words. ", LINKS]},
         {"cell_type": "code", "source": "%%writefile a.cu\n__global__ void f() {}", "outputs": []},
         {"cell_type": "code", "source": ["print('a')\n", "1 + 1"], "outputs": [
             {"output_type": "stream", "name": "stdout", "text": ["a\n"]},
@@ -179,7 +182,7 @@ def test_a_notebook_is_a_page(tmp_path: Path) -> None:
     assert found.markdown() == (
         "# A first kernel\n\n"
         "[Download this notebook](01-first.ipynb) and run it: it needs no GPU.\n\n"
-        "Some words.\n\n"
+        "Some words. [2](02-next.md) [c](../climb.md#x) [d](https://e.example/f.ipynb)\n\n"
         "```cuda\n%%writefile a.cu\n__global__ void f() {}\n```\n\n"
         "```python\nprint('a')\n1 + 1\n```\n\n"
         "```text\na\n```\n\n```text\n2\n```\n\n"

@@ -23,15 +23,20 @@ from mkdocs.utils import get_relative_url
 ROOT = Path(__file__).parents[1]
 SOURCE = "TILEWISE_SOURCE"
 """The environment variable with the repository's public address: links to its files go there."""
+NOTEBOOKS = "notebooks.md"
+"""The page of all notebooks, where there is one."""
 _OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the pages that are made into the navigation."""
-    found = notebooks.found(ROOT)
+    overview = (Path(config.docs_dir) / NOTEBOOKS).is_file()
     made = {
         "RUNGS": [{name: uri} for name, uri in rung_pages.pages()],
-        "NOTEBOOKS": [{each.title: each.uri} for each in found],
+        "NOTEBOOKS": [
+            *([{"All notebooks": NOTEBOOKS}] if overview else []),
+            *({each.title: each.uri} for each in notebooks.found(ROOT)),
+        ],
     }
     config.nav = _filled(config.nav or [], made)
     return config
@@ -84,10 +89,16 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def _link_outside(found: re.Match[str]) -> str:
-    """A link to a file of the repository that is no page: with no address its path in words."""
+    """A link to a file outside of docs/: with no address of the repository its path in words.
+
+    A notebook is a page of the site.
+    """
     words, _, path, anchor = found.groups()
     if not (ROOT / path).exists():
         raise FileNotFoundError(f"a page links to {path}, which is not there")
+    for each in notebooks.found(ROOT):
+        if each.path == ROOT / path:
+            return f"[{words}]({each.uri})"
     if source := os.environ.get(SOURCE):
         return f"[{words}]({source.rstrip('/')}/blob/HEAD/{path}{anchor or ''})"
     return f"`{path}`" if path in words or words in path else f"{words} (`{path}`)"

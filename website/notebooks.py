@@ -67,7 +67,9 @@ def found(root: Path) -> list[Notebook]:
 def _cell(cell: dict[str, Any]) -> list[str]:
     text = _text(cell["source"]).strip("\n")
     if cell["cell_type"] == "markdown":
-        return [text]
+        # As pages they are beside each other, one folder below those of docs/.
+        text = re.sub(r"\]\(([\w-]+)\.ipynb([)#])", r"](\1.md\2", text)
+        return [re.sub(r"\]\(\.\./\.\./docs/", "](../", text)]
     if cell["cell_type"] != "code" or not text:
         return []
     language = "cuda" if re.match(r"%%writefile \S+\.cu\b", text) else "python"
