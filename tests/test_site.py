@@ -59,6 +59,37 @@ def served(site: Path) -> Iterator[str]:
         server.shutdown()
 
 
+# What is made at build time
+
+
+def test_the_navigation_has_lists_for_names_and_no_empty_sections() -> None:
+    filled = pytest.importorskip("hooks", reason="mkdocs is not installed")._filled
+    nav = [{"Home": "index.md"}, {"A": ["a.md", {"Notebooks": ["NOTEBOOKS"]}, {"R": ["RUNGS"]}]}]
+    made: dict[str, Any] = {"RUNGS": [{"1 one": "one.md"}, {"2 two": "two.md"}], "NOTEBOOKS": []}
+    rungs = {"R": [{"1 one": "one.md"}, {"2 two": "two.md"}]}
+    assert filled(nav, made) == [{"Home": "index.md"}, {"A": ["a.md", rungs]}]
+
+
+def test_a_link_out_of_docs_leads_to_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    hooks = pytest.importorskip("hooks", reason="mkdocs is not installed")
+
+    def told(text: str, depth: int = 0) -> str:
+        return str(hooks._UPWARD.sub(lambda link: hooks._link_upward(link, depth), text))
+
+    monkeypatch.delenv(hooks.SOURCE, raising=False)
+    assert told("[the readme](../README.md#install)") == "the readme (`README.md`)"
+    assert told("[README.md](../README.md)") == "`README.md`"
+    assert told("[the climb](../climb.md)", depth=1) == "[the climb](../climb.md)"
+    assert told("![a picture](../README.md)") == "![a picture](../README.md)"
+    monkeypatch.setenv(hooks.SOURCE, "https://code.example/tilewise/")
+    at = "https://code.example/tilewise/blob/HEAD/README.md#install"
+    assert told("[the readme](../../README.md#install)", depth=1) == f"[the readme]({at})"
+    with pytest.raises(FileNotFoundError, match=r"none\.md"):
+        told("[none](../none.md)")
+
+
+# In a browser
+
 Open = Callable[..., Any]
 
 
@@ -161,6 +192,10 @@ def test_without_scripts_a_player_is_told_in_words(visit: Open) -> None:
     tab = visit("climb/05-tiled.html", java_script_enabled=False)
     assert not tab.locator(".player iframe").is_visible()
     assert "loads a tile of A and of B" in tab.locator(".player").inner_text()
+    tab = visit("index.html", java_script_enabled=False)
+    picture = tab.locator(".player img.still")
+    assert picture.is_visible()
+    assert picture.evaluate("img => img.complete && img.naturalWidth > 0")
 
 
 def test_every_page_fits_a_telephone(visit: Open, site: Path) -> None:

@@ -128,12 +128,18 @@ def test_a_climb_without_a_rung_is_told(tmp_path: Path) -> None:
 # Players
 
 
+def mark(name: str, picture: str = "") -> re.Match[str]:
+    found = players.MARK.search(f"Words.\n\n<!-- player: {name} -->\n{picture}\n")
+    assert found
+    return found
+
+
 def test_some_players_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(players.CHOSEN, raising=False)
     assert players.chosen() == [rung.name for rung in tilewise.RUNGS]
     monkeypatch.setenv(players.CHOSEN, "tiled naive")
     assert players.chosen() == ["naive", "tiled"]
-    assert "left out" in players.figure("warpgroup", str)
+    assert "left out" in players.figure(mark("warpgroup"), str)
     monkeypatch.setenv(players.CHOSEN, "tiled tield")
     with pytest.raises(ValueError, match="no rung: tield"):
         players.chosen()
@@ -141,11 +147,14 @@ def test_some_players_may_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_frame_of_a_player_has_a_link_and_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(players.CHOSEN, "tiled")
-    figure = players.figure("tiled", lambda uri: f"../{uri}")
+    figure = players.figure(mark("tiled"), lambda uri: f"../{uri}")
     assert figure.count('"../players/tiled.html"') == 2
     assert tilewise.rung("tiled").idea in figure
     assert "m = 16, n = 16, k = 24, tile 8" in figure
     assert "\n\n" not in figure  # or Markdown would end the block of HTML there
+    assert "<img" not in figure
+    with_picture = players.figure(mark("tiled", "![C <fills>](a.gif)"), str)
+    assert '<img class="still" alt="C &lt;fills&gt;" src="a.gif"><p class="still">' in with_picture
 
 
 # Notebooks

@@ -25,7 +25,7 @@ SOURCE = "TILEWISE_SOURCE"
 """The environment variable with the repository's public address: links to its files go there."""
 NOTEBOOKS = "notebooks.md"
 """The page of all notebooks, where there is one."""
-_OUTSIDE = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
+_UPWARD = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+)([^)#\s]+)(#[^)\s]*)?\)")
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -82,18 +82,22 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["navigation"]
     elif page.file.src_uri.startswith(f"{rung_pages.FOLDER}/"):
         page.meta["hide"] = ["toc"]  # which leaves the player more room
-    markdown = _OUTSIDE.sub(_link_outside, markdown)
+    depth = page.file.src_uri.count("/")
+    markdown = _UPWARD.sub(lambda link: _link_upward(link, depth), markdown)
     return players.MARK.sub(
-        lambda mark: players.figure(mark[1], lambda uri: get_relative_url(uri, page.url)), markdown
+        lambda mark: players.figure(mark, lambda uri: get_relative_url(uri, page.url)), markdown
     )
 
 
-def _link_outside(found: re.Match[str]) -> str:
+def _link_upward(found: re.Match[str], depth: int) -> str:
     """A link to a file outside of docs/: with no address of the repository its path in words.
 
-    A notebook is a page of the site.
+    A notebook is a page of the site. A link within docs/ stays as it is, which the page's ``depth``
+    in folders tells.
     """
-    words, _, path, anchor = found.groups()
+    words, up, path, anchor = found.groups()
+    if up.count("../") <= depth:
+        return found[0]
     if not (ROOT / path).exists():
         raise FileNotFoundError(f"a page links to {path}, which is not there")
     for each in notebooks.found(ROOT):

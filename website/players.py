@@ -14,7 +14,8 @@ from tilewise.ladder.watched import sizes
 CHOSEN = "TILEWISE_DOCS_PLAYERS"
 """The environment variable that names the rungs whose players are made, as ``"tiled naive"``;
 without it, all are."""
-MARK = re.compile(r"^<!-- player: (\w+) -->$", re.MULTILINE)
+MARK = re.compile(r"^<!-- player: (\w+) -->(?:\n!\[([^\]]*)\]\(([^)\s]+)\))?$", re.MULTILINE)
+"""The mark of a player in a page, and the picture below it, which stands there without scripts."""
 
 
 def chosen() -> list[str]:
@@ -54,26 +55,28 @@ def page(name: str) -> str:
     return watched.page
 
 
-def figure(name: str, link: Callable[[str], str]) -> str:
+def figure(mark: re.Match[str], link: Callable[[str], str]) -> str:
     """The frame that shows a player, with what it shows in words, and a link that opens it alone.
 
     Parameters
     ----------
-    name : str
-        Of a rung.
+    mark : re.Match
+        Of :data:`MARK`, which names a rung, and perhaps a picture.
     link : callable
         Gives the address of a file of the site, as seen from the page.
     """
+    name, words, picture = mark.groups()
     rung, at = tilewise.rung(name), sizes(tilewise.rung(name))
     size = f"m = {at.m}, n = {at.n}, k = {at.k}" + ("" if at.tile is None else f", tile {at.tile}")
     told = f"<code>{name}</code> at {size}, as it ran on the emulator."
     if name not in chosen():
         return f'<p class="player-missing">{told} Its player was left out of this build.</p>'
     address = escape(link(uri(name)))
+    still = f'<img class="still" alt="{escape(words)}" src="{escape(picture)}">' if picture else ""
     return (
         f'<figure class="player">\n'
         f'<iframe src="{address}" title="The player of {name}" loading="lazy"></iframe>\n'
-        f'<p class="still">The player needs JavaScript. What it shows: {escape(rung.idea)} '
+        f'{still}<p class="still">The player needs JavaScript. What it shows: {escape(rung.idea)} '
         f"{escape(rung.lesson)}</p>\n"
         f"<figcaption>{told} "
         f'<a href="{address}" target="_blank">Open the player in a tab of its own</a>, '
