@@ -86,6 +86,22 @@ def test_a_style_sheet_that_loads_from_a_network(tmp_path: Path) -> None:
     ]
 
 
+def test_links_from_a_servers_root(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of 404.html, at the address that the site was built for."""
+    links = '<a href="/tilewise/">x</a><a href="/tilewise/sub/b.html#there">x</a>'
+    folder = str(site(tmp_path, {**GOOD, "404.html": links}))
+    monkeypatch.setenv("SITE_URL", "https://some.example/tilewise/")
+    assert check_site.main([folder]) == 0
+    monkeypatch.delenv("SITE_URL")
+    assert check_site.main([folder]) == 1
+    assert "404.html: /tilewise/: there is no such file" in capsys.readouterr().err
+    monkeypatch.setenv("SITE_URL", "https://some.example/other/")
+    assert check_site.main([folder]) == 1
+    assert "leads out of the site" in capsys.readouterr().err
+
+
 def test_a_folder_without_pages_is_no_site(tmp_path: Path) -> None:
     (fault,) = check_site.faults(tmp_path)
     assert "no page" in fault

@@ -5,6 +5,7 @@ python website/check_site.py build/site
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -74,8 +75,16 @@ def read(text: str) -> Document:
     return reader.document
 
 
-def faults(site: Path) -> Iterator[str]:
-    """What is wrong with a site, a line each."""
+def faults(site: Path, root: str = "/") -> Iterator[str]:
+    """What is wrong with a site, a line each.
+
+    Parameters
+    ----------
+    site : Path
+        Its folder.
+    root : str
+        The path of its address: where it is on its server.
+    """
     pages = {
         file.relative_to(site).as_posix(): read(file.read_text(encoding="utf-8"))
         for file in sorted(site.rglob("*.html"))
@@ -84,12 +93,12 @@ def faults(site: Path) -> Iterator[str]:
         yield f"{site}: there is no page"
     for uri, page in pages.items():
         for address in page.links:
-            yield from _followed(site, pages, uri, address)
+            yield from _followed(site, root, pages, uri, address)
         for address in page.loads:
             if _is_abroad(address):
                 yield f"{uri}: loads {address} from a network"
             else:
-                yield from _followed(site, pages, uri, address)
+                yield from _followed(site, root, pages, uri, address)
     for file in sorted(site.rglob("*.css")):
         uri = file.relative_to(site).as_posix()
         for address in _addresses(file.read_text(encoding="utf-8")):
@@ -101,7 +110,9 @@ def _is_abroad(address: str) -> bool:
     return bool(urlsplit(address).netloc)
 
 
-def _followed(site: Path, pages: dict[str, Document], uri: str, address: str) -> Iterator[str]:
+def _followed(
+    site: Path, root: str, pages: dict[str, Document], uri: str, address: str
+) -> Iterator[str]:
     """What is wrong with an address within the site; of one outside of it, how it is written."""
     parts = urlsplit(address)
     if parts.scheme in ("data", "mailto", "javascript"):
@@ -113,7 +124,10 @@ def _followed(site: Path, pages: dict[str, Document], uri: str, address: str) ->
     if not parts.path:
         target = uri
     elif parts.path.startswith("/"):  # of 404.html, which is shown at any address
-        target = unquote(parts.path).lstrip("/")
+        if not parts.path.startswith(root):
+            yield f"{uri}: {address} leads out of the site"
+            return
+        target = unquote(parts.path.removeprefix(root)) or "index.html"
     else:
         file = (site / uri).parent / unquote(parts.path)
         try:
@@ -135,7 +149,8 @@ def _followed(site: Path, pages: dict[str, Document], uri: str, address: str) ->
 
 def main(arguments: list[str]) -> int:
     """Print what is wrong; 1 if something is."""
-    found = [fault for folder in arguments for fault in faults(Path(folder))]
+    root = urlsplit(os.environ.get("SITE_URL", "")).path or "/"
+    found = [fault for folder in arguments for fault in faults(Path(folder), root)]
     for fault in found:
         print(fault, file=sys.stderr)
     return 1 if found else 0
