@@ -1,6 +1,7 @@
 """Checks a built site: each link and anchor leads somewhere, and nothing is loaded from a network.
 
-python website/check_site.py build/site
+``python website/check_site.py build/site``; ``SITE_URL`` in the environment is the address that the
+site was built for, as for MkDocs.
 """
 
 from __future__ import annotations
