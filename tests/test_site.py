@@ -78,6 +78,7 @@ def test_a_link_out_of_docs_leads_to_the_repository(monkeypatch: pytest.MonkeyPa
 
     monkeypatch.delenv(hooks.SOURCE, raising=False)
     assert told("[the readme](../README.md#install)") == "the readme (`README.md`)"
+    assert told("x ([the readme](../README.md)).") == "x (the readme: `README.md`)."
     assert told("[README.md](../README.md)") == "`README.md`"
     assert told("[the climb](../climb.md)", depth=1) == "[the climb](../climb.md)"
     assert told("![a picture](../README.md)") == "![a picture](../README.md)"

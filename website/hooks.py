@@ -105,4 +105,7 @@ def _link_upward(found: re.Match[str], depth: int) -> str:
             return f"[{words}]({each.uri})"
     if source := os.environ.get(SOURCE):
         return f"[{words}]({source.rstrip('/')}/blob/HEAD/{path}{anchor or ''})"
-    return f"`{path}`" if path in words or words in path else f"{words} (`{path}`)"
+    if path in words or words in path:
+        return f"`{path}`"
+    before, behind = found.string[: found.start()][-1:], found.string[found.end() :][:1]
+    return f"{words}: `{path}`" if (before, behind) == ("(", ")") else f"{words} (`{path}`)"
