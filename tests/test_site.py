@@ -133,6 +133,12 @@ def test_links_and_anchors_lead_somewhere_and_nothing_is_loaded_from_a_network(s
     assert len(list(site.rglob("*.html"))) > 50
 
 
+def test_what_stands_for_players_is_not_searched(site: Path) -> None:
+    index = (site / "search" / "search_index.json").read_text("utf-8")
+    assert "bank conflicts" in index
+    assert "needs JavaScript" not in index
+
+
 def test_every_page_of_docs_is_there(site: Path) -> None:
     pages = {path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")}
     assert [str(page) for page in pages if not (site / page.with_suffix(".html")).is_file()] == []

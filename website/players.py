@@ -76,8 +76,8 @@ def figure(mark: re.Match[str], link: Callable[[str], str]) -> str:
     return (
         f'<figure class="player">\n'
         f'<iframe src="{address}" title="The player of {name}" loading="lazy"></iframe>\n'
-        f'{still}<p class="still">The player needs JavaScript. What it shows: {escape(rung.idea)} '
-        f"{escape(rung.lesson)}</p>\n"
+        f'{still}<p class="still" data-search-exclude>The player needs JavaScript. What it shows: '
+        f"{escape(rung.idea)} {escape(rung.lesson)}</p>\n"
         f"<figcaption>{told} "
         f'<a href="{address}" target="_blank">Open the player in a tab of its own</a>, '
         f"or write it yourself: <code>tilewise watch {name}</code></figcaption>\n"
