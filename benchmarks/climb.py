@@ -305,7 +305,8 @@ def _method(record: Record) -> str:
     counted = lessons.known()
     counting = (
         f"The counters are the emulator's, of machine code for {counted['arch']}: "
-        "`python benchmarks/lessons.py` counts them, with no GPU. The README says what each means."
+        "`python benchmarks/lessons.py` counts them, with no GPU. [What is counted](counters.md) "
+        "says what each means."
     )
     paragraphs = "\n".join(paragraph(text) for text in (how, share, counting))
     return f"## How it was measured\n\n{_made(record)}{paragraphs}"
