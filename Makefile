@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 READY_ALL := $(VENV)/.ready-all
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-all lint format pictures clean
+.PHONY: help demo test test-all lint format docs pictures clean
 
 help:
 	@echo 'make demo      multiply two matrices with the tiled kernel, and see what it did'
@@ -16,6 +16,7 @@ help:
 	@echo 'make test-all  run all tests, with PyTorch, matplotlib and a browser: half an hour'
 	@echo 'make lint      check style and types'
 	@echo 'make format    put the code into shape'
+	@echo 'make docs      build the documentation site, build/site'
 	@echo 'make pictures  draw docs/tiled.gif'
 	@echo 'make clean     remove $(VENV) and the caches'
 
@@ -39,6 +40,15 @@ lint: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Players are written by the emulator: half a minute.
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/mkdocs build --quiet --strict
+	$(BIN)/python website/check_site.py build/site
+	@echo 'build/site: written; open build/site/index.html, or serve it:' \
+	  '$(BIN)/python -m http.server --directory build/site'
 
 pictures: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'

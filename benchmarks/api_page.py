@@ -30,10 +30,10 @@ HEAD = """\
 <!-- Written by benchmarks/api_page.py out of the docstrings: edit those. -->
 <!-- fmt: off -->
 
-Every public name, with what it takes and raises. `help(tilewise.matmul)` has the same and more. The
-command line is in the [README](../README.md#the-command-line), launches as text in
-[kernels.md](kernels.md), Triton and Numba in [python.md](python.md), PyTorch's models in
-[pytorch.md](pytorch.md).
+Every public name, with what it takes and raises. `help(tilewise.matmul)` has the same and more.
+Guides show how they are used: [launching kernels](launching.md), [multiplying arrays](matmul.md),
+kernels of [Triton and Numba](python.md), models in [PyTorch](pytorch.md). The command line has
+[a page of its own](command-line.md).
 """
 GROUPS: Mapping[str, Sequence[str]] = {
     "Kernels": ("Kernel", "LaunchReport", "Finding", "Counters", "Resources", "Launch", "Limits",

@@ -109,7 +109,6 @@ def quoted(text: str, file: Path) -> str:
 
 def _opening(record: Record) -> str:
     machine = record["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     wrong = [
         f"`{row['kernel']}` at {row['n']:,} in {row['dtype']}"
         for row in (*record["rows"], *record["edges"])
@@ -118,17 +117,20 @@ def _opening(record: Record) -> str:
     verdict = f"Wrong: {', '.join(wrong)}." if wrong else "Every result was checked and right."
     if any(word.startswith(f"`{VENDOR}` ") for word in wrong):
         verdict += " The bound is that of sums in float32 and one rounding."
-    what = f"Every rung of the ladder, measured {record['date'][:10]} on {machine['gpu']} (driver "
+    number = len(RUNGS)
     return (
         "# The climb\n\n"
         + paragraph(
-            f"{what}{machine['driver']}), beside `tilewise.matmul` and {record['method']['vendor']}"
-            f". {verdict}"
+            f"{number} kernels for one product, C = A·B, from three loops in one thread to tensor "
+            "cores that are fed by bulk copies. Each rung is one idea faster than the one before "
+            "it, except where a rung shows what goes wrong. For each there is the idea in words, "
+            "the lines that matter, what it gained, what it costs, and the counters that explain "
+            "it. `tilewise run`, `profile` and `watch` take each rung by its name, with no GPU."
         )
-        + f"\n    {record['command']}\n\n"
+        + "\n"
         + paragraph(
-            "This page is drawn from what that wrote, by `python benchmarks/climb.py`. "
-            f"Versions: {versions}."
+            f"The speeds were measured {record['date'][:10]} on {machine['gpu']}, beside "
+            f"`tilewise.matmul` and {record['method']['vendor']} (the vendor). {verdict}"
         )
         + _since(record)
     )
@@ -244,6 +246,19 @@ def _edges(record: Record) -> str:
     return f"## Odd sizes\n\n{paragraph(text)}\n{table(heading, lines, 'llrrrrrr')}"
 
 
+def _made(record: Record) -> str:
+    """The command that measured, and the versions of what took part."""
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
+    return (
+        f"    {record['command']}\n\n"
+        + paragraph(
+            "What this command wrote is kept, and `python benchmarks/climb.py` draws this page "
+            f"from it. Driver {record['machine']['driver']}. Versions: {versions}."
+        )
+        + "\n"
+    )
+
+
 def _method(record: Record) -> str:
     method = record["method"]
     how = (
@@ -290,10 +305,11 @@ def _method(record: Record) -> str:
     counted = lessons.known()
     counting = (
         f"The counters are the emulator's, of machine code for {counted['arch']}: "
-        "`python benchmarks/lessons.py` counts them, with no GPU. The README says what each means."
+        "`python benchmarks/lessons.py` counts them, with no GPU. [What is counted](counters.md) "
+        "says what each means."
     )
     paragraphs = "\n".join(paragraph(text) for text in (how, share, counting))
-    return f"## How it was measured\n\n{paragraphs}"
+    return f"## How it was measured\n\n{_made(record)}{paragraphs}"
 
 
 def _steady() -> str:

@@ -144,7 +144,7 @@ def price(rung: Rung) -> str:
     mine, theirs = counted[rung.name]["counters"], counted[other]["counters"]
     risen = [key for key in _RESOURCES if mine[key] > (1 + ALIKE) * theirs[key]]
     rises = (f"{key} from {theirs[key]:,} to {mine[key]:,}" for key in risen)
-    return f"It costs {' and '.join(rises)}." if risen else ""
+    return f"What it takes more of: {'; '.join(rises)}." if risen else ""
 
 
 def product(record: Record, top: Point, text: str) -> str:

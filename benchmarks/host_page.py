@@ -30,29 +30,31 @@ c = tilewise.matmul(a, b)  # NumPy arrays, or tensors on the CPU
 tilewise.matmul(a, b, out=c, max_gpu_memory="20GB")
 ```
 
-Where there is a GPU, the arrays go there in strips, and the product begins with the first ones.
-What is finished comes back while the next strips are on their way. Nothing else changes: shapes,
-strides, batches, `c`, `beta` and `out=`, which is filled in place, are as on a GPU.
+If there is a GPU, arrays in the host's memory are copied there in strips. The product begins with
+the first strips, and finished parts of the result are copied back while the next strips are on
+their way. Nothing else changes: shapes, strides, batches, `c`, `beta` and `out=`, which is filled
+in place, are as for arrays on a GPU.
 
-- Ordinary memory goes through pinned buffers that up to 16 threads fill and empty, at most 512
-  MiB of them for each GPU. They are kept for the next product, as is a 32nd of the GPU's memory
-  at most; `tilewise.free_staging()` frees both. Pinned arrays and tensors go directly. Of
-  products under 32 MiB the driver copies contiguous arrays by itself.
-- One matrix given twice (`a @ a`, `a @ a.T`) travels once, where it fits.
-- A batch of small products travels in groups; of large ones, one after the other.
-- What does not fit the GPU, or `max_gpu_memory`, is computed strip by strip with the whole of k,
-  or where even that does not fit, by tiles of the result that sum up pieces of k. By default a
-  product may take what is free, less 2% or 256 MiB, whichever is more. Regions and kernels'
-  workspaces together stay below it.
-- `numpy.memmap` arrays are read and written by pieces, as any other array. For `.npy` files there
-  is [a command](files.md).
-- Two threads' products overlap, a third waits for its turn. Ctrl-C and errors leave no thread, no
-  pinned memory and no memory on the GPU behind.
-- `tilewise.explain(a, b)` says how they would travel, and how many bytes that is beside the
-  fewest that any order of the same multiply-adds can move with so much memory ([whose
-  bound](files.md)).
-- Where k is not divided, the bits are those of the product of arrays on the GPU, if that does not
-  divide k either. Pieces divide k only where that is more than four times as fast.
+- **Copies.** Pageable memory goes through pinned buffers that up to 16 threads fill and empty, at
+  most 512 MiB of them for each GPU. Pinned arrays and tensors are copied directly. Of products
+  under 32 MiB the driver copies contiguous arrays by itself. One matrix given twice (`a @ a`, `a
+  @ a.T`) is copied once, if it fits. A batch of small products is copied in groups, and one of
+  large products one after the other.
+- **Memory that is kept.** The buffers are kept for the next product, and so is at most a 32nd of
+  the GPU's memory; `tilewise.free_staging()` frees both.
+- **Products larger than the GPU's memory**, or than `max_gpu_memory`, are computed strip by strip
+  with the whole of k, or if even that does not fit, by tiles of the result that sum up pieces of
+  k. By default a product may take what is free, less 2% or 256 MiB, whichever is more. The
+  arrays' parts and the kernels' workspaces together stay below it.
+- **Files.** `numpy.memmap` arrays are read and written by pieces, as any other array. For `.npy`
+  files there is [a command](files.md).
+- **Threads and errors.** Two threads' products overlap, a third waits for its turn. Ctrl-C and
+  errors leave no thread, no pinned memory and no memory on the GPU behind.
+- **What would be copied?** `tilewise.explain(a, b)` says how the arrays would be copied, and how
+  many bytes that is beside [the fewest](files.md#which-pieces-in-which-order) that any order of
+  the same multiply-adds can move with so much memory.
+- **Bits.** If k is not divided, the bits are those of the product of arrays on the GPU, if that
+  does not divide k either. Pieces divide k only if that is more than four times as fast.
 """
 
 

@@ -38,24 +38,24 @@ HEAD = """\
 
 <!-- Written by benchmarks/mma_page.py from benchmarks/results/mma_*_h200.json. -->
 
-From Ampere on, every GPU has `mma.sync` and `cp.async`, by which tilewise multiplies float16 and
-bfloat16 wherever Hopper's own instructions are not there. No such GPU was at hand, but an H200 has
-these instructions too. Here tilewise plans as for a GPU of compute capability 8.0 with the H200's
-multiprocessors, clock and memory, so that no kernel for Hopper answers. The rivals' kernels are
-those for compute capability 8.0 as well, their machine code made for the H200 as ours is:
+On GPUs without Hopper's own instructions, from Ampere on, tilewise multiplies float16 and bfloat16
+by `mma.sync` and `cp.async`. This page compares that kernel with Triton's and CUTLASS's.
+
+**It was measured on an H200, and not on an A100 or an RTX card**: no such GPU was at hand, and an
+H200 has these instructions too. tilewise plans here as for a GPU of compute capability 8.0 with the
+H200's multiprocessors, clock and memory, so that no kernel for Hopper answers. The rivals' kernels
+are those for compute capability 8.0 as well, with machine code for the H200, as ours:
 
 - Triton's matmul in the form of its tutorial, in {triton} configurations: the tutorial's, those of
   TorchInductor's template, and some more with large tiles. Its PTX is for `sm_80`, with `mma.sync`
-  and 16-byte copies by `cp.async` where rows are aligned. It is told which strides are multiples of
+  and, if rows are aligned, 16-byte copies by `cp.async`. It is told which strides are multiples of
   8 elements; Triton by itself asks for multiples of 16.
 - CUTLASS's `GemmUniversal` with `arch::Sm80`, in 16 tilings, each with four orders of tiles.
 
-Of either, all ways are timed shortly for each product, and the fastest one is then timed in turn
-with ours. Ours is the planner's choice, without tuning. The rivals may take all the shared memory
-that an H200 has, of which an A100 has less. PyTorch's product is cuBLAS's with Hopper's
-instructions, and stands beside them to show what those are worth.
-
-Nobody has measured what an A100 or an RTX card does.
+For each product all of a rival's ways are timed briefly, and the fastest one is then timed in turn
+with ours, which is the planner's choice without tuning. The rivals may use all the shared memory
+of an H200, which is more than an A100 has. PyTorch's product, cuBLAS with Hopper's instructions, is
+there to show what those are worth.
 """
 
 

@@ -26,13 +26,16 @@ HEAD = """\
 
 <!-- Written by benchmarks/model_page.py from benchmarks/results. -->
 
-What an [epilogue](epilogues.md) adds to a product, what the same bits in any batch cost,
-[grouped products](grouped.md), and a training step and decoding [in PyTorch](pytorch.md). Every
-product of ours was checked against float64 before it was timed, and is right. Random normal data;
-contenders in turn, round by round, and the median of the rounds; operands of products in as many
-sets as take twice the L2 cache, used in turn; short products replayed in CUDA graphs. Means are
-geometric. A ratio is a rival's time by ours, above 1 where ours is faster, where nothing else is
-said.
+This page has the time that an [epilogue](epilogues.md) adds to a product, the cost of
+[the same bits in any batch](matmul.md#the-same-bits-in-any-batch), the speed of
+[grouped products](grouped.md), and the time of a training step and of decoding
+[in PyTorch](pytorch.md).
+
+Every product of ours was checked against float64 before it was timed, and is right. The data are
+random and normal. Contenders are timed in turn, round by round, and a figure is the median of the
+rounds. Products use as many sets of operands in turn as take twice the L2 cache, and short
+products are replayed in CUDA graphs. Means are geometric. Unless stated otherwise, a ratio is a
+rival's time by ours: above 1, ours is faster.
 """
 
 

@@ -62,20 +62,24 @@ def page(*records: Mapping[str, Any]) -> str:
 
 def _opening(record: Mapping[str, Any]) -> str:
     machine = record["machine"]
-    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     wrong = [f"{row['name']} {row['layout']}" for row in record["rows"] if not row["correct"]]
     verdict = f"Wrong: {', '.join(wrong)}." if wrong else "Every product was checked and right."
-    what = f"`tilewise.matmul` beside `torch.matmul`, {record['dtype']}, {record['date'][:10]}, on"
-    where = f"{machine['gpu']} (driver {machine['driver']})."
+    what = f"The time of `tilewise.matmul` beside `torch.matmul`'s in {record['dtype']}, measured"
+    return f"# Performance in {record['dtype']}\n\n" + paragraph(
+        f"{what} {record['date'][:10]} on {machine['gpu']}. {verdict}"
+    )
+
+
+def _made(record: Mapping[str, Any]) -> str:
+    """The commands that measured, and the versions of what took part."""
+    versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return (
-        "# Performance\n\n"
-        + paragraph(f"{what} {where} {verdict}")
-        + "".join(f"\n    {command}\n" for command in record["commands"])
-        + "\n"
+        "".join(f"    {command}\n\n" for command in record["commands"])
         + paragraph(
-            "This page is drawn from what these wrote, by `python benchmarks/performance.py`. "
-            f"Versions: {versions}."
+            "What these commands wrote is kept, and `python benchmarks/performance.py` draws this "
+            f"page from it. Driver {record['machine']['driver']}. Versions: {versions}."
         )
+        + "\n"
     )
 
 
@@ -95,7 +99,7 @@ def _summary(summaries: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) 
         ]
         lines.append(["square and odd", str(len(ratios)), f"{geometric_mean(ratios):.3f}", "", ""])
     return (
-        "The ratio is PyTorch's time by ours, so above 1 ours is faster; means are geometric.\n\n"
+        "A ratio is PyTorch's time by ours: above 1, ours is faster. Means are geometric.\n\n"
         + table(["suite", "products", "mean ratio", "worst", "at"], lines, "lrrrl")
     )
 
@@ -117,9 +121,9 @@ def _random(records: Sequence[Mapping[str, Any]]) -> str:
     return (
         "## Random products\n\n"
         + paragraph(
-            "Sizes log-uniform from 64 to 12288, any layout. Neither the kernels nor the planner's "
-            "constants were fitted to these products, nor to any on an H100. Another seed draws "
-            "other products: `tilewise bench --random 50 --seed 1 --multiple 8`."
+            "Sizes drawn log-uniformly from 64 to 12288, any layout. Neither the kernels nor the "
+            "planner's constants were fitted to these products, nor to any on an H100. Another "
+            "seed draws other products: `tilewise bench --random 50 --seed 1 --multiple 8`."
         )
         + "\n"
         + table(heading, lines, "lllrrrlr")
@@ -156,7 +160,7 @@ def _method(record: Mapping[str, Any]) -> str:
         "that is stored transposed; a pad is what lies between its lines, in elements."
     )
     paragraphs = "\n".join(paragraph(text) for text in (how, share, words))
-    return f"## How it was measured\n\n{paragraphs}"
+    return f"## How it was measured\n\n{_made(record)}{paragraphs}"
 
 
 def _rows(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -47,11 +47,11 @@ ABOUT = {
 HEAD = """\
 # Kernels of public projects
 
-What do kernels do here that were written by others, for a GPU, and not for tilewise? These are run
-on the [emulator](emulator.md), out of the projects' own files, unmodified, at sizes that take
-seconds. Each result is compared with one of NumPy in float64, within what the roundings on the way
-to it can make (of integers and copies: it must be equal), and each launch is checked for accesses
-out of bounds, reads of memory that nobody wrote, races and missed barriers.
+Does the [emulator](emulator.md) run kernels that were written for a GPU, and not for tilewise? It
+runs the kernels below from the projects' own files, unmodified, at sizes that take seconds. Each
+result is compared with one of NumPy in float64, within a bound on what rounding can change;
+integers and copies must be equal. Each launch is checked for accesses out of bounds, reads of
+memory that nobody wrote, races and missed barriers.
 
 """
 TAIL = """
@@ -62,8 +62,8 @@ git clone https://github.com/{first}   # and the others, into one folder
 python benchmarks/projects.py FOLDER
 ```
 
-tries those that are in the folder, and names the others. What is launched of each file, and what
-should come of it, stands in `benchmarks/projects/`, a module a project: to try kernels of yours,
+tries the projects that are in the folder, and names the others. The launches of each file, with the
+expected results, are in `benchmarks/projects/`, a module for each project: to try your own kernels,
 write another. `python benchmarks/project_counters.py FOLDER` also runs them on a GPU, under Nsight
 Compute, and compares the counters.
 """

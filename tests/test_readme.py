@@ -29,13 +29,11 @@ from tilewise.devices import get_device
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-PAGES = (
-    README,
-    *(
-        ROOT / "docs" / f"{x}.md"
-        for x in ("epilogues", "exercises", "grouped", "kernels", "profiling")
-    ),
-)
+SHOWN = (
+    "epilogues", "exercises", "first-kernel", "grouped", "index", "kernels", "launching", "matmul",
+    "profiling", "teaching",
+)  # fmt: skip
+PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in SHOWN))
 AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")
 API = script("api_page.py")
@@ -132,7 +130,7 @@ def test_pages_show_what_is_printed(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     text = page.read_text()
-    assert len(BLOCK.findall(text)) >= 3
+    assert BLOCK.search(text)
     is_same = compiler_of(text) in (None, compiler_here())
     old, new = (comparable(each, with_registers=is_same) for each in (text, refreshed(text)))
     assert old == new, "\n" + "\n".join(difflib.unified_diff(old, new, page.name, "here", n=1))

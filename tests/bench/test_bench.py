@@ -469,8 +469,9 @@ def test_the_page_is_drawn_from_the_record() -> None:
     assert (
         "| 16384x16384x16384 | NN | 10,996.1 | 16,494.2 | 799.9 | 533.3 | 1.500 | 0.50 c |" in text
     )
-    assert "NVIDIA H200, made up (driver 1.2)" in text.replace("\n", " ")
-    assert "Every product was checked and right." in text
+    told = " ".join(text.split())
+    assert "on NVIDIA H200, made up. Every product was checked and right." in told
+    assert "Driver 1.2. Versions: " in told
     assert "Wrong: 128x128x128 NN" in page(made_up(correct=False))
 
 

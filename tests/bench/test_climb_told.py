@@ -266,7 +266,8 @@ def test_what_is_above_the_ceiling_is_told(
 
 def test_the_page_says_what_was_measured() -> None:
     text = " ".join(DRAWING["page"](made_up(("float32", "float64"))).split())
-    assert "NVIDIA H200, made up (driver 1.2)" in text
+    assert "on NVIDIA H200, made up, beside" in text
+    assert "Driver 1.2. Versions: " in text
     assert "Every result was checked and right." in text
     speed = [2 * 1.25**number for number in range(len(REAL) + 3)]
     for rung in REAL:
@@ -342,7 +343,7 @@ def test_what_a_rung_costs_is_told() -> None:
     was, now = (
         counted[name]["counters"]["registers a thread"] for name in ("ldmatrix", "multistage")
     )
-    assert f"It costs registers a thread from {was} to {now} and shared memory" in text
+    assert f"What it takes more of: registers a thread from {was} to {now}; shared memory" in text
 
 
 def test_short_rounds_are_called_bursts() -> None:
