@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import os
-from collections import Counter
 from collections.abc import Iterator
 from functools import partialmethod, wraps
 from types import FunctionType
@@ -22,6 +21,7 @@ from hypothesis import HealthCheck, settings
 from player import browser as browser
 from player import shared_tab as shared_tab
 from player import show as show
+from quick import chosen
 from reference import KERNELS, QUICK, THOROUGH, Launcher, disassembled_by
 from tensors import torch as torch
 from tensors import tw as tw
@@ -90,19 +90,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_thorough(config):
         return
-    cases: Counter[str] = Counter()
-    chosen: list[pytest.Item] = []
-    left_out: list[pytest.Item] = []
-    for item in items:
-        test = item.nodeid.partition("[")[0]
-        sampled = item.get_closest_marker("sampled")
-        is_left_out = "thorough" in item.keywords or (
-            sampled is not None and cases[test] % sampled.args[0]
-        )
-        cases[test] += 1
-        (left_out if is_left_out else chosen).append(item)
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = chosen
+    taken = chosen(items)
+    kept = {*taken}
+    config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+    items[:] = taken
 
 
 def pytest_collection_finish() -> None:
@@ -130,13 +121,21 @@ def emulator(device: Device) -> Device:
 
 
 @pytest.fixture(scope="module")
-def no_machine_code() -> Iterator[None]:
+def no_machine_code(pytestconfig: pytest.Config) -> Iterator[None]:
     """For tests of results and findings: machine code, which takes most of their time, is not read.
 
-    It says how accesses are counted, and nothing else.
+    It says how accesses are counted, and nothing else. So that of launches on the emulator is not
+    even made; with ``--thorough`` it is.
     """
     unread = Disassembly(None, "these tests do not ask how accesses are counted")
-    with disassembled_by(lambda compiled: unread):
+    with disassembled_by(lambda compiled: unread), pytest.MonkeyPatch.context() as patch:
+        if not is_thorough(pytestconfig):
+            compiled_on = Kernel.compiled_on
+            patch.setattr(
+                Kernel,
+                "compiled_on",
+                lambda kernel, place, counts: compiled_on(kernel, place, False),
+            )
         yield
 
 

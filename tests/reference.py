@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "tests" / "kernels"
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 thorough = pytest.mark.thorough
 """Left out of a plain run: see ``--thorough`` in conftest.py."""
@@ -43,11 +44,24 @@ def held(dtypes: Sequence[str]) -> list[str]:
     return list(dtypes)
 
 
+def is_thorough() -> bool:
+    """Whether everything runs: with ``--thorough``, and on a GPU."""
+    return settings.default is not None and settings.default.max_examples == THOROUGH
+
+
 def examples(count: int, quick: int | None = None) -> settings:
     """``count`` examples with ``--thorough``; else ``quick``, by default a quarter of them."""
-    if settings.default is not None and settings.default.max_examples == THOROUGH:
+    if is_thorough():
         return settings(max_examples=count)
     return settings(max_examples=-(-count * QUICK // THOROUGH) if quick is None else quick)
+
+
+def some(values: Sequence[T], count: int) -> list[T]:
+    """All values with ``--thorough``; else so many, from the first to the last of them."""
+    if is_thorough() or count >= len(values):
+        return list(values)
+    apart = (len(values) - 1) / max(count - 1, 1)
+    return [values[round(at * apart)] for at in range(count)]
 
 
 @contextmanager

@@ -147,7 +147,9 @@ def test_a_gpu_has_an_architecture_of_its_own(
     )
 
 
-@pytest.mark.parametrize("command", ["run tiled", "ladder -m 16 -n 16 -k 16", "demo"])
+@pytest.mark.parametrize(
+    "command", ["run tiled", "ladder -m 16 -n 16 -k 16 --dtype float16", "demo"]
+)
 def test_by_itself_it_asks_for_the_emulator(
     command: str, emulator: Device, capsys: pytest.CaptureFixture[str]
 ) -> None:

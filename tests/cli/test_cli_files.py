@@ -101,7 +101,7 @@ def test_memory_is_kept_within_the_budget() -> None:
         "tilewise.multiply_files('A.npy', 'B.npy', 'C.npy', memory='24MB', device='host')\n"
         "print(peak() - before)\n"
     )
-    save(Path(), A=matrix(4000, 3000), B=matrix(3000, 4000))
+    save(Path(), A=matrix(3000, 2500), B=matrix(2500, 3000))
     found = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True,
         env={"PYTHONPATH": str(Path(__file__).parents[2]), "OPENBLAS_NUM_THREADS": "1"},

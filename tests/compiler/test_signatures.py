@@ -145,7 +145,7 @@ def test_it_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> N
 )
 def test_of_the_ladder(rung: Any) -> None:
     real = "double"
-    found = rung.kernel("float64").compile().parameters
+    found = rung.kernel("float64", rung.tiles[0] if rung.tiles else None).compile().parameters
     assert [each.declared for each in found] == [
         "int", "int", "int", real, f"{real}*", "int", f"{real}*", "int", real, f"{real}*", "int",
     ]  # fmt: skip

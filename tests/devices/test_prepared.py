@@ -12,8 +12,9 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.compiler import Parameter
 from tilewise.compiler.ptx import assembler
@@ -157,7 +158,7 @@ PARAMETERS = st.sampled_from(
 
 
 @given(st.lists(st.tuples(PARAMETERS, ARGUMENTS), max_size=3), st.sampled_from((0, 0, 0, 1, -1)))
-@settings(max_examples=600)
+@examples(600)
 def test_the_usual_arguments_are_bound_as_any(both: list[tuple[Parameter, Any]], more: int) -> None:
     """The brief way gives what the long one gives, and refuses nothing else."""
     parameters, args = [p for p, _ in both], [value for _, value in both]

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.gemm.blocking import BlockPlan, Load, Multiply, Problem, Span, Store, choose
 
@@ -46,7 +47,7 @@ def every(p: Problem, memory: int) -> Iterator[BlockPlan]:
 
 
 @given(PLANS)
-@settings(max_examples=300, deadline=None)
+@examples(300)
 def test_every_element_is_the_sum_of_all_of_k_and_is_stored_once(plan: BlockPlan) -> None:
     p = plan.problem
     depth, stored = np.zeros((p.m, p.n), int), np.zeros((p.m, p.n), int)
@@ -72,14 +73,13 @@ def test_every_element_is_the_sum_of_all_of_k_and_is_stored_once(plan: BlockPlan
 
 
 @given(PLANS)
-@settings(max_examples=500, deadline=None)
+@examples(500)
 def test_the_bytes_of_a_plan_are_those_of_its_steps(plan: BlockPlan) -> None:
     assert plan.bytes_read == loaded(plan) <= naive(plan)
     assert plan.bytes_written == plan.problem.out * plan.problem.m * plan.problem.n
 
 
 @given(PLANS, st.integers(0, 20))
-@settings(deadline=None)
 def test_a_plan_can_be_taken_up_at_any_tile(plan: BlockPlan, first: int) -> None:
     def of(steps: Iterator[object]) -> list[object]:
         return [x for x in steps if not isinstance(x, Load)]
@@ -94,7 +94,7 @@ def test_a_plan_can_be_taken_up_at_any_tile(plan: BlockPlan, first: int) -> None
 
 
 @given(PROBLEMS, st.integers(60, 20_000))
-@settings(max_examples=200, deadline=None)
+@examples(200)
 def test_what_is_chosen_fits_and_no_order_moves_less_than_the_bound(
     p: Problem, memory: int
 ) -> None:

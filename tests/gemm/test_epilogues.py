@@ -77,7 +77,7 @@ FAMILIES = [
 @pytest.mark.parametrize(
     ("family", "chip", "dtypes"), FAMILIES, ids=[f"{x[0]}-{x[2][-1]}" for x in FAMILIES]
 )
-@examples(40, quick=4)
+@examples(40, quick=2)
 @given(data=st.data())
 def test_every_family_applies_an_epilogue(
     device: Device, family: str, chip: Chip | None, dtypes: Sequence[str], data: st.DataObject

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
-from reference import disassembled_by, examples, thorough
+from reference import disassembled_by, examples, some, thorough
 
 from tilewise.devices import Device
 from tilewise.devices.emulator import Emulator
@@ -464,7 +464,7 @@ def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Pat
 def test_every_k_step_was_measured(dtype: str) -> None:
     """However A and B are read, a longer product takes longer."""
     for chip in (H200, Chip("another", 108, capability=80), Chip("another", 84, capability=86)):
-        for of_a, of_b in combinations(TRAITS, TRAITS):
+        for of_a, of_b in some(list(combinations(TRAITS, TRAITS)), 5):
             ways = every_way(dtype, chip, of_a, of_b)
             assert ways
             table = Table(dtype, chip, ways)

@@ -127,7 +127,7 @@ def test_each_group_is_right_and_no_nan_reaches_another(
     check(case, tiles, device)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("case", "tiles"), MORE_ROWS + MORE_OF_K, ids=named(MORE_ROWS + MORE_OF_K))
 def test_every_way_to_share_to_load_and_to_store(case: Case, tiles: Choice, device: Device) -> None:
     check(case, tiles, device)
@@ -156,7 +156,7 @@ TILES = st.sampled_from(
     by_columns=st.booleans(),
     poisoned=st.integers(-1, 11),
 )
-@examples(24)
+@examples(24, quick=3)
 def test_any_sizes_of_groups(
     device: Device, sizes: list[int], n: int, k: int, tiles: Tiles, by_columns: bool, poisoned: int
 ) -> None:
@@ -175,7 +175,7 @@ def test_any_sizes_of_groups(
     tiles=TILES,
     poisoned=st.integers(-1, 5),
 )
-@examples(16)
+@examples(16, quick=2)
 def test_any_sizes_of_groups_of_k(
     device: Device, sizes: list[int], m: int, n: int, tiles: Tiles, poisoned: int
 ) -> None:
@@ -327,7 +327,14 @@ def test_batches_of_changing_sizes_make_few_choices() -> None:
 
 
 @pytest.mark.parametrize("capability", [80, pytest.param(90, marks=thorough)])
-@pytest.mark.parametrize("tiles", [*MMA[:3], *(pytest.param(x, marks=thorough) for x in MMA[3:])])
+@pytest.mark.parametrize(
+    "tiles",
+    [
+        *(pytest.param(x, marks=thorough) for x in MMA[:4]),
+        *MMA[4:6],
+        *(pytest.param(x, marks=thorough) for x in MMA[6:]),
+    ],
+)
 def test_mma_compiles_without_spills(tiles: MmaTiles, capability: int) -> None:
     for of, x in (("m", Operand(4096, 1)), ("k", Operand(1, 4096))):
         product = Grouped(

@@ -196,7 +196,7 @@ def unaligned(tiling: Tiling, product: Product) -> Tiling:
     return replace(tiling, a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
 def test_variants(case: Case, tiling: Tiling) -> None:
     held = Held(case)

@@ -69,7 +69,9 @@ def as_compiled(
         *lines, "}",
     ])  # fmt: skip
     path = file.with_name("told.cu")
-    kernel = compiler.compile(source, "told", defines=defines, path=path, lines=False)
+    kernel = compiler.compile(
+        source, "told", defines=defines, path=path, lines=False, machine_code=False
+    )
     out = np.zeros(len(asked), np.uint64)
     Emulator().launch(kernel, Launch((1, 1, 1), (1, 1, 1), (out,)))
     return out.tolist()

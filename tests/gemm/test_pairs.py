@@ -102,7 +102,7 @@ def cases(
 
 
 @pytest.mark.parametrize("family", [x.name for x in FAMILIES])
-@examples(30, quick=4)
+@examples(30, quick=2)
 @given(data=st.data())
 def test_every_family_answers_pairs(device: Device, family: str, data: st.DataObject) -> None:
     """By a launch of its own behind the sums of the family's kernels."""
@@ -122,7 +122,7 @@ def test_every_family_answers_pairs(device: Device, family: str, data: st.DataOb
 
 
 @pytest.mark.parametrize("order", EVERY_ORDER)
-@examples(60, quick=4)
+@examples(60, quick=2)
 @given(data=st.data())
 def test_the_hopper_kernel_computes_pairs_in_one_launch(
     device: Device, order: str, data: st.DataObject
@@ -157,7 +157,7 @@ SCHEDULES: dict[str, Callable[[Any], bool]] = {
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("order", EVERY_ORDER)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 def test_pairs_in_every_schedule(
     device: Device, schedule: str, order: str, by_columns: bool
 ) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from matmul_reference import assert_right
+from reference import examples
 
 import tilewise
 from tilewise.devices.gpu import Gpu
@@ -88,7 +89,7 @@ def assert_nothing(held: Counter[str]) -> None:
     assert not any(held.values())
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(data=st.data())
 def test_any_product_in_any_memory(gpu: Gpu, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(["float16", "float32", "float64"]))

@@ -55,7 +55,7 @@ def program_of(compiled: Compiled) -> Program:
     return Program(parse(compiled.ptx), compiled.symbol)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("layout", "real", "tile", "pad", "unroll", "loads"),
     [

@@ -9,8 +9,9 @@ import sys
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from reference import examples
 
 from tilewise.devices.emulator.instructions.printf import count_arguments, format_printf
 
@@ -102,14 +103,14 @@ specs = st.tuples(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(specs, st.sampled_from("diouxX"), integers)
 def test_integers_as_glibc(spec: tuple[str, str, str], kind: str, value: int) -> None:
     fmt = "%" + "".join(spec) + "ll" + kind
     assert text(fmt, ("q", value)) == reference(fmt, ctypes.c_longlong(value))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(specs, st.sampled_from("feEgGaA"), st.floats(width=64))
 def test_doubles_as_glibc(spec: tuple[str, str, str], kind: str, value: float) -> None:
     fmt = "%" + "".join(spec) + kind

@@ -81,14 +81,14 @@ def test_the_ladder(
 def test_there_are_four_kinds_of_blocks(name: str) -> None:
     tile = 16 if 16 in rung(name).tiles else rung(name).tiles[0]
     m, n = 6 * tile + 4, 4 * tile + 8
-    some, _ = product(name, m, n, 48, "float32", tile, (0, 0, 0), 0.0)
+    some, _ = product(name, m, n, 24, "float32", tile, (0, 0, 0), 0.0)
     if name == "tuned":  # its blocks go through C in groups, so that the edges lie here and there
         assert len(some.alike) < sum(each.count for each in some.alike)
     else:
         assert sorted(each.count for each in some.alike) == [1, 4, 6, 24]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("n", [1032, 514])  # rows that are 16-byte aligned, and such that are not
 @pytest.mark.parametrize("name", ["warpgroup", "specialized", "persistent"])
 def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:

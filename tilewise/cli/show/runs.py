@@ -20,7 +20,7 @@ from tilewise.cli.show.console import (
 from tilewise.cli.usage import with_options
 from tilewise.ladder.geometry import listed
 from tilewise.launch import device_name, in_groups
-from tilewise.shown import duration, extents, number, plural
+from tilewise.shown import duration, extents, number, plural, value
 
 if TYPE_CHECKING:
     from tilewise.counted import Counters
@@ -163,7 +163,7 @@ def ladder(document: Mapping[str, Any]) -> None:
         resources = row.get("resources")
         if resources:
             shared = resources["shared_bytes"] + row["dynamic_shared_bytes"]
-            cells += [number(resources["registers"]), number(shared)]
+            cells += [value(resources["registers"]), number(shared)]
         table.add_row(f"{row['rung']} {row['kernel']}", verdict(row["correct"]), *cells)
     out.print(table)
     notes = [
