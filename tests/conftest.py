@@ -132,9 +132,7 @@ def no_machine_code(pytestconfig: pytest.Config) -> Iterator[None]:
         if not is_thorough(pytestconfig):
             compiled_on = Kernel.compiled_on
             patch.setattr(
-                Kernel,
-                "compiled_on",
-                lambda kernel, place, counts: compiled_on(kernel, place, False),
+                Kernel, "compiled_on", lambda self, place, _: compiled_on(self, place, False)
             )
         yield
 

@@ -139,11 +139,10 @@ def test_gelu_at_all_exponents(device: Device, dtype: str) -> None:
     """To the units of rounding of its argument that are told, and as its bounds say."""
     kind, rng = np.finfo(dtype), np.random.default_rng(3)
     exponents = np.arange(int(kind.minexp) - int(kind.nmant), int(kind.maxexp))
-    fractions = 1 + np.concatenate([[0, 1 - kind.eps], rng.random(20 if is_thorough() else 4)])
+    inner, more = (20, 20000) if is_thorough() else (4, 4000)
+    fractions = 1 + np.concatenate([[0, 1 - kind.eps], rng.random(inner)])
     x = np.ldexp(fractions[:, None].astype(dtype), exponents).ravel()
-    x = np.concatenate(
-        [x, rng.uniform(0, 14, 20000 if is_thorough() else 4000).astype(dtype), [0, np.inf]]
-    )
+    x = np.concatenate([x, rng.uniform(0, 14, more).astype(dtype), [0, np.inf]])
     x = np.concatenate([x, -x, [np.nan]]).astype(dtype)
     found = computed(device, lambda acc: tw.gelu(acc), x)
     given = x.astype(np.float64)
