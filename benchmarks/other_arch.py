@@ -99,7 +99,7 @@ def launch(plan: Plan, device: Device, arch: str, addresses: Sequence[int]) -> N
         if isinstance(device, Gpu):
             device.enqueue(device.prepare(compiled, step.launch), 0, addresses)
         else:
-            device.launch(compiled, step.launch.filled(addresses, no_map))
+            device.launch(compiled, replace(step.launch.filled(addresses, no_map), counts=False))
 
 
 def no_map(*given: Any) -> Any:

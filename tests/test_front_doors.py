@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import thorough
 
 import tilewise
 from tilewise.lens.profile import Profile
@@ -95,6 +96,7 @@ def test_an_architecture_is_no_device_but_names_an_emulator() -> None:
         tilewise.get_device("H100")
 
 
+@thorough
 def test_types_of_what_the_readme_shows(tmp_path: Path) -> None:
     """mypy, as strict as can be, of the README's programs, and of what the lens gives."""
     pytest.importorskip("mypy")

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import hears_ctrl_c
+from reference import thorough
 
 from tilewise import isolated, isolated_process
 from tilewise.compiler import confine, forking, processes, starting
@@ -378,7 +379,7 @@ kernel.launch(1, 32, (np.zeros(4, np.float32),), device="emulator", isolated=Tru
 
 
 @pytest.mark.skipif(os.name == "nt", reason="of signals that Windows has not")
-@pytest.mark.parametrize("after", [0.3, 1.5])
+@pytest.mark.parametrize("after", [0.3, pytest.param(1.5, marks=thorough)])
 def test_ctrl_c_shows_the_callers_own_frame_alone(after: float, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(ENDLESS)

@@ -104,7 +104,7 @@ def test_there_are_enough_of_both() -> None:
         assert len(list(Path(__file__).parent.glob(f"right/{exercise.file[:-3]}_?.cu"))) >= 2
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(18)
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda each: each.name)
 def test_no_wrong_variant_passes(exercise: Exercise) -> None:
     """Each differs from the model solution in one place, and in what it makes of it."""

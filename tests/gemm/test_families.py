@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import is_thorough
 
 from tilewise.devices.emulator import Emulator
 from tilewise.explain import explain, explain_product, of_shape
@@ -254,7 +255,8 @@ def test_every_kernel_of_a_plan_is_named(dtype: str, multiprocessors: int) -> No
         assert len(found) == len(named[name])  # none twice
     rng = random.Random(f"{dtype}, {multiprocessors}")
     seen: dict[str, set[Any]] = {name: set() for name in families}
-    for _ in range(4000):
+    draws, share = (4000, 0.85) if is_thorough() else (1200, 0.7)
+    for _ in range(draws):
         asked = drawn(rng, dtype)
         for name, family in families.items():
             offer = family.best(asked, chip)
@@ -266,9 +268,9 @@ def test_every_kernel_of_a_plan_is_named(dtype: str, multiprocessors: int) -> No
     assert {name for _, name, _, _ in seen["hopper"]} == {"hopper", "hopper_sum", "pack", "unpack"}
     every = {pair for kernel in named["hopper"] for pair in kernel[2]}
     met = {pair for kernel in seen["hopper"] for pair in kernel[2]}
-    assert len(met) >= 0.85 * len(every)
-    assert len(seen["hopper"]) > 300
-    assert len(seen["thin_half"]) > 20
+    assert len(met) >= share * len(every)
+    assert len(seen["hopper"]) > 120
+    assert len(seen["thin_half"]) > 10
 
 
 @pytest.mark.parametrize("family", [Hopper(), ThinHalf(), Mma()], ids=lambda family: family.name)

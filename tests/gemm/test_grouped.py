@@ -120,6 +120,7 @@ def check(case: Case, tiles: Choice, device: Device) -> None:
     held.check(plan_by(tiles, held.product))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("case", "tiles"), ROWS + OF_K, ids=named(ROWS + OF_K))
 def test_each_group_is_right_and_no_nan_reaches_another(
     case: Case, tiles: Choice, device: Device
@@ -127,7 +128,7 @@ def test_each_group_is_right_and_no_nan_reaches_another(
     check(case, tiles, device)
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize(("case", "tiles"), MORE_ROWS + MORE_OF_K, ids=named(MORE_ROWS + MORE_OF_K))
 def test_every_way_to_share_to_load_and_to_store(case: Case, tiles: Choice, device: Device) -> None:
     check(case, tiles, device)
@@ -209,6 +210,7 @@ def test_offsets_out_of_order_or_of_bounds_are_clamped(
     assert np.isnan(got[end:]).all()  # rows in no group are not written
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("of", "tiles"),
     [("m", Tiles(64, 64, ping_pong=True)), ("m", Tiles(128, 32, swapped=True)),

@@ -236,7 +236,7 @@ def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
-@examples(25, quick=2)  # a block of 128 x 128 takes the emulator a while
+@examples(25, quick=1)  # a block of 128 x 128 takes the emulator a while
 @given(data=st.data())
 def test_any_problem_by_large_tiles(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
@@ -259,7 +259,7 @@ def test_small_problems(each: Rung, device: Device, case: Case) -> None:
     assert_right(each, device, case)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("which", [0, 1])
 @every_tile
 def test_around_a_tile(each: Rung, tile: int, which: int, device: Device) -> None:

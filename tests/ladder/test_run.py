@@ -40,7 +40,7 @@ def mine(body: str) -> str:
     return f'extern "C" __global__ void mine{SIGNATURE} {body}'
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 def test_a_rung_by_name(each: Any, device: Device) -> None:
     a, b, c = random_problem(9, 7, 11, each.dtypes[0], seed=3)

@@ -66,7 +66,7 @@ def test_right_kernel(case: Case, emulator: Device) -> None:
     assert [str(finding) for finding in run(case, emulator).findings] == []
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("case", [*CASES, *RIGHT], ids=lambda case: case.name)
 def test_to_count_changes_no_finding(case: Case, emulator: Device) -> None:
     plain, counted = (run(case, emulator, counts) for counts in (False, True))
