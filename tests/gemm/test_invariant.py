@@ -60,7 +60,7 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("dtype", "chip"), CASES, ids=lambda x: str(getattr(x, "name", x)))
 @pytest.mark.parametrize("b_by_columns", [False, True])
 def test_rows_have_the_same_bits(

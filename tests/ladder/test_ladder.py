@@ -234,9 +234,9 @@ def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
-@examples(25, quick=1)  # a block of 128 x 128 takes the emulator a while
+@examples(25, quick=2)  # a block of 128 x 128 takes the emulator a while
 @given(data=st.data())
 def test_any_problem_by_large_tiles(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
@@ -302,6 +302,7 @@ def test_an_empty_c(each: Rung, device: Device, m: int, n: int, k: int) -> None:
     assert_right(each, device, Case(m, n, k))
 
 
+@pytest.mark.sampled(2)
 @every_rung
 def test_the_default_tile(each: Rung, device: Device) -> None:
     m, n = (21, 33) if each.name == "single_block" else (35, 40)
