@@ -87,7 +87,7 @@ def numbers(values: Any) -> Any:
     return np.array(values, np.float64)
 
 
-@examples(40, quick=5)
+@examples(40, quick=3)
 @given(
     st.sampled_from([*TILED, *HALF]), *(st.integers(1, 9) for _ in "mnk"), st.integers(0, 2),
     st.integers(0, 1), st.sampled_from([0.0, 0.5]),

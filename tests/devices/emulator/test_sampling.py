@@ -61,7 +61,7 @@ def product(
     return both(each.kernel(dtype, tile), grid, block, *args)
 
 
-@examples(25, quick=5)
+@examples(25, quick=3)
 @given(
     st.sampled_from(TILED), *(st.integers(1, 60) for _ in "mnk"),
     st.sampled_from(["float32", "float64"]), st.integers(0, 4),
@@ -457,7 +457,7 @@ NUMBERS = st.recursive(
 )
 
 
-@examples(40, quick=6)
+@examples(40, quick=3)
 @given(NUMBERS, NUMBERS, NUMBERS, NUMBERS, st.integers(0, 500), st.sampled_from([1, 32, 40]))
 def test_any_numbers(a: str, b: str, i: str, j: str, n: int, threads: int) -> None:
     source = f"""extern "C" __global__ void any(int n, long long far, const float* x, float* y) {{
