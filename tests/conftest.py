@@ -1,8 +1,8 @@
 """One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``.
 
 A plain run on the emulator takes minutes: what is marked ``thorough`` is left out, and Hypothesis
-draws few examples; of what is marked ``sampled`` some of the cases run. ``--thorough`` runs
-everything, and so does a run on a GPU.
+draws few examples; of what is marked ``sampled``, and of products of parameters, some of the cases
+run (``quick.py``). ``--thorough`` runs everything, and so does a run on a GPU.
 """
 
 from __future__ import annotations

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import pytest
 
-Values = tuple[tuple[int, ...], ...]
+Values = Sequence[Hashable]
 
 
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
@@ -31,41 +31,54 @@ def _of_a_test(cases: list[pytest.Item]) -> list[pytest.Item]:
     if sampled is not None:
         cases = cases[:: sampled.args[0]]
     cases = [item for item in cases if "thorough" not in item.keywords]
-    return cases if sampled is not None or len(cases) < 3 else _covering(cases)
-
-
-def _covering(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """Some of the cases, in which each value of each ``parametrize`` occurs.
-
-    One after another, the case with the most values that none of those before has; of several the
-    one whose values occur the least so far, so that the others are spread.
-    """
-    values = {item: _values(item) for item in cases}
-    axes = list(zip(*values.values(), strict=True))
-    if sum(len(set(axis)) > 1 for axis in axes) < 2:
+    if sampled is not None:
         return cases
-    uses = [Counter[tuple[int, ...]]() for _ in axes]
-    left = {(at, value) for at, axis in enumerate(axes) for value in axis}
-    found = []
+    return [cases[at] for at in covering([_values(item) for item in cases])]
 
-    def worth(item: pytest.Item) -> tuple[int, int]:
-        new = sum((at, value) in left for at, value in enumerate(values[item]))
-        return new, -sum(uses[at][value] for at, value in enumerate(values[item]))
 
-    while left:
-        best = max(cases, key=worth)
-        found.append(best)
-        for at, value in enumerate(values[best]):
+def covering(cases: Sequence[Values]) -> list[int]:
+    """Return which cases of a product are enough for each value of each factor to occur.
+
+    One after another, that is the case with the most values that none of those before has; of
+    several, the one whose values have occurred the least, so that pairs of values are spread.
+
+    Parameters
+    ----------
+    cases : sequence of sequence
+        The values of each case, one of each factor.
+
+    Returns
+    -------
+    list of int
+        All of them where not more than one factor has several values.
+    """
+    factors = list(zip(*cases, strict=True))
+    if sum(len(set(factor)) > 1 for factor in factors) < 2:
+        return list(range(len(cases)))
+    uses = [Counter[Hashable]() for _ in factors]
+    missing = {(at, value) for at, factor in enumerate(factors) for value in factor}
+    found: list[int] = []
+
+    def worth(case: int) -> tuple[int, int]:
+        new = sum((at, value) in missing for at, value in enumerate(cases[case]))
+        return new, -sum(uses[at][value] for at, value in enumerate(cases[case]))
+
+    while missing:
+        found.append(max(range(len(cases)), key=worth))
+        for at, value in enumerate(cases[found[-1]]):
             uses[at][value] += 1
-            left.discard((at, value))
+            missing.discard((at, value))
     return found
 
 
 def _values(item: pytest.Item) -> Values:
-    """The values of a case, one of each ``parametrize``: which objects they are."""
-    params = item.callspec.params if isinstance(item, pytest.Function) else {}
-    names = [mark.args[0] for mark in item.iter_markers("parametrize")]
-    return tuple(
-        tuple(id(params[name.strip()]) for name in (x.split(",") if isinstance(x, str) else x))
-        for x in names
-    )
+    """The values of a case, of each ``parametrize`` and each fixture: which objects they are."""
+    case = getattr(item, "callspec", None)
+    if case is None:  # the only one of its test
+        return ()
+    places = {name: id(value) for name, value in case.params.items()}
+    factors = []
+    for mark in item.iter_markers("parametrize"):
+        names = mark.args[0].split(",") if isinstance(mark.args[0], str) else mark.args[0]
+        factors.append(tuple(places.pop(name.strip()) for name in names))
+    return (*factors, *places.values())
