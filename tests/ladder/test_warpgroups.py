@@ -105,7 +105,7 @@ def test_any_problem(name: str, device: Device, data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("m", "n", "k", "beta"),
     [
-        (140, 300, 200, 0.0), (130, 261, 173, 0.5),
+        (140, 300, 328, 0.0), (130, 261, 333, 0.5),
         pytest.param(140, 300, 400, 0.5, marks=thorough),
         pytest.param(130, 261, 333, 0.0, marks=thorough),
     ],
