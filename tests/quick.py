@@ -9,13 +9,16 @@ import pytest
 
 Values = Sequence[Hashable]
 
+IN_A_BROWSER = 3
+
 
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Return the tests that a quick run takes, in their order.
 
     What is marked ``thorough`` is left out. Of a test with ``sampled(every)``, one case in so many
     runs. Of a test with the product of several ``parametrize``, so many cases run that each value
-    of each of them occurs; of other tests, all cases.
+    of each of them occurs; of other tests, all cases. Of those of a file that need a browser, which
+    takes a second for each page, one in :data:`IN_A_BROWSER`.
     """
     tests: dict[str, list[pytest.Item]] = {}
     places = {}
@@ -23,7 +26,16 @@ def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
         places[item] = place
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
     found = [item for cases in tests.values() for item in _of_a_test(cases)]
-    return sorted(found, key=places.__getitem__)
+    pages: Counter[str] = Counter()
+    taken = []
+    for item in sorted(found, key=places.__getitem__):
+        if "browser" in getattr(item, "fixturenames", ()):
+            file = item.nodeid.partition("::")[0]
+            pages[file] += 1
+            if pages[file] % IN_A_BROWSER != 1:
+                continue
+        taken.append(item)
+    return taken
 
 
 def _of_a_test(cases: list[pytest.Item]) -> list[pytest.Item]:

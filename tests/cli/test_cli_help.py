@@ -6,6 +6,7 @@ import inspect
 
 import pytest
 from commands import Tilewise
+from reference import thorough
 
 from tilewise.cli.main import COMMANDS, main
 from tilewise.ladder.rungs import RUNGS, Rung
@@ -77,6 +78,7 @@ def test_a_ladder_of_nothing_says_so(size: str, tilewise: Tilewise) -> None:
     assert tilewise(*words, "--json").json["notes"] == [note]
 
 
+@thorough
 def test_a_ladder_of_something_has_no_note(tilewise: Tilewise) -> None:
     assert tilewise("ladder", "-m", 8, "-n", 8, "-k", 8, "--json").json["notes"] == []
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import hears_ctrl_c
+from reference import thorough
 
 from tilewise.cli.interrupt import Interruptible, ended_at_once
 from tilewise_command import end
@@ -111,6 +112,7 @@ def test_it_is_one_line_and_the_exit_code(place: str) -> None:
     assert (code, told) == (130, LINE)
 
 
+@thorough
 def test_it_changes_nothing_when_all_is_done() -> None:
     """Python has taken its handlers away when it frees what a module holds."""
     held = "class Held:\n    def __del__(self, ctrl_c=ctrl_c):\n        ctrl_c()\n\nheld = Held()\n"

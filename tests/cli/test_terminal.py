@@ -154,6 +154,7 @@ def test_the_package_as_a_module_is_interrupted(after: float, tmp_path: Path) ->
 
 
 @posix
+@thorough
 def test_a_long_call_is_interrupted_at_once() -> None:
     interrupt(2)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference import ROOT
+from reference import ROOT, thorough
 
 from tilewise import compiler
 from tilewise.compiler import Compiled, Parameter, includes, nvrtc, shipped, symbols
@@ -607,6 +607,7 @@ def test_an_own_file_with_another_text_is_a_user_s(
     assert ", 70;" in compiled.ptx
 
 
+@thorough
 def test_own_kernels_of_two_processes(own_cache: Path) -> None:
     code = (
         "from tilewise.kernel import SOURCES, Kernel\n"

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import hears_ctrl_c
+from reference import thorough
 
 import tilewise
 from tilewise.files import execute, multiply
@@ -87,6 +88,7 @@ def test_killed_and_resumed_it_gives_the_same_bytes(folder: Path, share: float) 
 
 
 @posix
+@thorough
 def test_killed_twice(folder: Path) -> None:
     stopped(0.3, "SIGKILL")
     first = json.loads(Path("C.npy.journal").read_text())["done"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference import some
+from reference import some, thorough
 
 import tilewise
 from tilewise.devices import Device
@@ -108,6 +108,7 @@ def test_every_offer_gives_the_same_bits(emulator: Device, chip: Chip, parts: in
     assert len(set(found.values())) == 1, found.keys()
 
 
+@thorough
 def test_parts_differ_where_k_is_divided_otherwise(emulator: Device) -> None:
     """Without a fixed division the test above could fail."""
     x, w = X[:40].astype(np.float16), W.astype(np.float16)

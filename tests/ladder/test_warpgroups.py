@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import THOROUGH, examples, held, thorough
+from reference import THOROUGH, examples, held, some, thorough
 from test_ladder import Case, assert_right, scalars
 
 from tilewise.compiler import machine_code
@@ -128,6 +128,7 @@ def test_nothing_is_found_even_where_checks_are_strict(
     assert (found.report.findings, found.report.notes) == ((), ())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "line", "by"),
     [
@@ -162,7 +163,7 @@ def test_descriptors_of_the_second_block(emulator: Device) -> None:
 def test_elements_that_threads_copy_are_fenced(emulator: Device) -> None:
     fence = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
     a, b, _ = random_problem(130, 255, 70, "float16")
-    for name in NAMES:
+    for name in some(NAMES, 1):
         with pytest.raises(CheckError):
             launch(Replaced(rung(name), fence, ""), a, b, emulator)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import ROOT
+from reference import ROOT, thorough
 
 from tilewise.cli.show.nsight import hardware as show_hardware
 from tilewise.devices import get_device
@@ -558,6 +558,7 @@ def test_benchmark(
         assert case["other_metrics"] == {}
 
 
+@thorough
 def test_benchmark_that_differs(
     ncu: Ncu, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -639,6 +640,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     runpy.run_path(str(CANDIDATES), run_name="__main__")
 
 
+@thorough
 def test_candidates(
     ncu: Ncu,
     tmp_path: Path,

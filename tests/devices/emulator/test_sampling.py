@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import examples
+from reference import examples, thorough
 
 from tilewise.compiler import DEFAULT_ARCH
 from tilewise.counted import Footprint
@@ -473,6 +473,7 @@ def test_arrays_stay_as_they_are() -> None:
     assert not y.any()
 
 
+@thorough
 def test_more_kinds_than_are_worth_it() -> None:
     some, _ = both(Kernel(SOURCE, "triangle"), (300,), (32,), floats(9600), floats(9600))
     assert not some.alike

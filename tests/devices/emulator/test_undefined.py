@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from hardware import carries, instructions, meaning, operands
-from reference import KERNELS, Array, Launcher, assert_same
+from reference import KERNELS, Array, Launcher, assert_same, thorough
 
 from tilewise.devices import Device
 from tilewise.devices.emulator.arithmetic.resolve import resolve
@@ -323,6 +323,7 @@ def test_what_nobody_wrote_decides_in_a_warp(emulator: Device, taken: str) -> No
         Kernel(source, "k").launch(1, 32, (20, I, I.copy()), device=emulator)
 
 
+@thorough
 def test_groups_of_several_warps_find_their_barriers_at_zero(emulator: Device) -> None:
     """They lie in the system's shared memory, which the kernel does not write."""
     pytest.importorskip("nvidia.cu13")
