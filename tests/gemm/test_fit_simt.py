@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference import is_thorough
 from scripts import script
 
 from tilewise.gemm.families.simt.costs import COSTS, FACTORS
@@ -34,7 +33,7 @@ def test_a_fit_finds_what_was_changed() -> None:
     """Of ways that take what the model says, with constants that are not its own."""
     dtype = "float32"
     record = json.loads(SCRIPT["RECORD"].read_text(encoding="utf-8"))
-    every = SCRIPT["points"](record, dtype)[:: 3 if is_thorough() else 9]
+    every = SCRIPT["points"](record, dtype)[::3]
     other = replace(COSTS[dtype], start=2.5e-6, memory=0.8)
     times = SCRIPT["expected"](every, dtype, other, FACTORS[dtype])
     made = [

@@ -159,6 +159,7 @@ def test_in_both_dtypes(name: str, dtype: str, device: Device) -> None:
     assert (np.abs(found.result.astype(np.float64) - right) <= 1.1 * unit * abs(right) + 1e-5).all()
 
 
+@pytest.mark.sampled(2)
 @every_rung
 def test_sums_are_float(name: str, device: Device) -> None:
     """3,000 products of 1/64: in 16 bits the sum would stand still on its way."""
