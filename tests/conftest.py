@@ -124,7 +124,7 @@ def emulator(device: Device) -> Device:
 def to_ptx_alone(
     kernel: Kernel, place: Device, counts: bool, compiled_on: Any = Kernel.compiled_on
 ) -> Compiled:
-    """In place of :meth:`Kernel.compiled_on`: take what is in the cache, or compile to PTX alone."""
+    """For :meth:`Kernel.compiled_on`: take what is in the cache, or compile to PTX alone."""
     return kernel.find(place.arch) or compiled_on(kernel, place, counts=False)
 
 
