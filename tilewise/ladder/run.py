@@ -202,7 +202,7 @@ def run(
     kernel, edge, (grid, block) = prepared.kernel, prepared.tile, prepared.geometry
     if gemm.m and gemm.n:
         on_the_host = prepared.args(gemm, a, b, a if c is None else c)
-        check_signature(kernel.compile(place.arch), gemm, on_the_host)
+        check_signature(kernel.compiled_on(place, counts=True), gemm, on_the_host)
     report: LaunchReport | None = None
     c_there: Any = None
     if gemm.m == 0 or gemm.n == 0:
