@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
@@ -43,13 +43,13 @@ class Measured(NamedTuple):
     product : Product
     chip : Chip
         The GPU that they were timed on.
-    seconds : mapping of (str, int, bool, bool) to float
-        By tiles, parts, and whether A and B are repacked.
+    seconds : mapping of (str, int, str, str) to float
+        By tiles, parts, and how A and B are read.
     """
 
     product: Product
     chip: Chip
-    seconds: dict[tuple[str, int, bool, bool], float]
+    seconds: dict[tuple[str, int, str, str], float]
 
 
 class Constants(NamedTuple):
@@ -87,8 +87,8 @@ def read(record: dict[str, Any]) -> list[Measured]:
         for way in row["ways"]:
             if way["family"] == Mma.name:
                 choice = way["choice"]
-                packed = (names[0] in choice["packed"], names[1] in choice["packed"])
-                seconds[choice["tiles"], choice["parts"], *packed] = 1e-6 * way["us"]
+                read = (_read_as(choice, name) for name in names)
+                seconds[choice["tiles"], choice["parts"], *read] = 1e-6 * way["us"]
         each = Measured(product, chip, {})
         known = predicted(Measured(product, chip, seconds), PRESENT)
         each.seconds.update((way, seconds[way]) for way in known)
@@ -96,14 +96,21 @@ def read(record: dict[str, Any]) -> list[Measured]:
     return found
 
 
-def predicted(each: Measured, constants: Constants) -> dict[tuple[str, int, bool, bool], float]:
+def _read_as(choice: Mapping[str, Any], name: str) -> str:
+    """Return how A or B is read by an offer's choices."""
+    if name in choice["packed"]:
+        return kernel.PACKED
+    return kernel.REALIGNED if name in choice["realigned"] else kernel.COPIED
+
+
+def predicted(each: Measured, constants: Constants) -> dict[tuple[str, int, str, str], float]:
     """Return the seconds that a product's measured ways should take."""
     found = priced(each.product, each.chip, Table(each.chip, *constants))
-    times: dict[tuple[str, int, bool, bool], float] = {}
+    times: dict[tuple[str, int, str, str], float] = {}
     for at in found.ranked():
         way, seconds, _ = found.way(at)
         parts = kernel.parts_of(each.product, way)
-        times.setdefault((str(way.tiles), parts, way.packs_a, way.packs_b), seconds)
+        times.setdefault((str(way.tiles), parts, way.a, way.b), seconds)
     return {way: times[way] for way in each.seconds if way in times}
 
 

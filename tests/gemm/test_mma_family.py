@@ -36,6 +36,7 @@ Array = npt.NDArray[Any]
 MARK = 7.0  # where nobody may write
 A100 = Chip("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 1.8e12, 40 << 20)
 FEW = Chip("few", 4, 80)
+ALIGNED = Matrix(True, 0, WIDTHS[0])
 
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16", **changes: Any) -> Product:
@@ -112,7 +113,7 @@ def test_an_h200_reaches_the_shares_that_were_measured_there() -> None:
     """Of its multiply-adds, where all multiprocessors are full, and the product is deep."""
     table = table_of(H200)
     asked = product(128 * 132, 128 * 132, 1 << 16)
-    seconds = table.seconds(asked, np.array([1.0]), (8, 8))[:, 0]
+    seconds = table.seconds(asked, np.array([1.0]), ALIGNED, ALIGNED)[:, 0]
     peak = H200.multiply_adds("bfloat16") * H200.multiprocessors
     for tiles, each in zip(table.tiles, seconds, strict=True):
         reached = asked.m * asked.n * asked.k / peak / each
@@ -125,7 +126,7 @@ def test_a_choice_is_found_again() -> None:
         again = Mma().offer(asked, A100, found.choice)
         assert again is not None
         assert again.choice == found.choice
-    assert Mma().offer(asked, A100, {"tiles": "1x1x1", "parts": 1, "packed": []}) is None
+    assert Mma().offer(asked, A100, {**found.choice, "tiles": "1x1x1"}) is None
 
 
 def every_tiles_and_capability() -> Iterator[Any]:
@@ -282,7 +283,7 @@ def test_tiles_take_any_layout(
     asked = product(m, n, k, "float16", alpha=1.5, beta=0.5, **operands)
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
     for parts in (1, 2):
-        plan = kernel.plan(asked, Way(tiles, parts, False, False), False, 0.0)
+        plan = kernel.plan(asked, Way(tiles, parts), False, 0.0)
         with disassembled_by() if parts == 2 else nullcontext():
             counts = parts == 2 and device.name == "emulator"
             reports = run(asked, arrays, plan, device, counts=counts)
