@@ -46,19 +46,20 @@ struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
     // To the tile at ``to`` in shared memory. What lies past the end of a row becomes zeros. IS_FIRST: of the
     // first k-step, where a piece may begin before the matrix does.
     __device__ void copy(u32 to, bool is_first) {
-        const auto bytes_at = [&](int at) { return max(0, min(2 * (elements - at), 16)); };
-        const int bytes = bytes_at(0), after = is_last ? bytes_at(CHUNK) : 0;
+        auto bytes_from = [&](int at, bool is_inside) {
+            return is_inside ? max(0, min(2 * (elements - at), 16)) : 0;
+        };
         #pragma unroll
         for (int i = 0; i < Tile::ROWS / DOWN; ++i) {
             const u16* piece = from + i * DOWN * pitch;
+            const u32 at = to + own + i * STEP;
             const bool is_inside = i * DOWN < rows;
             if (is_first && piece < begin)
                 #pragma unroll 1
                 for (int j = 0; j < CHUNK; ++j)
-                    st_shared(to + own + i * STEP + 2 * j,
-                              is_inside && piece + j >= begin && 2 * j < bytes ? piece[j] : (u16)0);
-            else cp_async_some(to + own + i * STEP, (u64)piece, is_inside ? bytes : 0);
-            if (is_last) cp_async_some(to + next + i * next_step, (u64)(piece + CHUNK), is_inside ? after : 0);
+                    st_shared(at + 2 * j, is_inside && piece + j >= begin && j < elements ? piece[j] : (u16)0);
+            else cp_async_some(at, (u64)piece, bytes_from(0, is_inside));
+            if (is_last) cp_async_some(to + next + i * next_step, (u64)(piece + CHUNK), bytes_from(CHUNK, is_inside));
         }
         from += K_MAJOR ? BLOCK_K : BLOCK_K * pitch;
         (K_MAJOR ? elements : rows) -= BLOCK_K;
