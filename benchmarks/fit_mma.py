@@ -32,6 +32,7 @@ from tilewise.gemm.families.mma.model import COSTS, SHARES, Costs, Table, priced
 from tilewise.gemm.product import Product
 
 SPRING = 0.1  # how strongly a constant is held at its present value, if no time depends on it
+STIFF = 1e6  # the same of one that is to stay
 LARGE_ERROR = 0.2  # larger errors count less
 
 
@@ -123,9 +124,19 @@ def errors_of(every: Sequence[Measured], constants: Constants) -> Floats:
     return np.array(found)
 
 
-def fit(every: Sequence[Measured], constants: Constants = PRESENT) -> Constants:
-    """Return the constants that fit best; the search begins at ``constants``."""
+def fit(
+    every: Sequence[Measured], constants: Constants = PRESENT, only: Sequence[str] = ()
+) -> Constants:
+    """Return the constants that fit best; the search begins at ``constants``.
+
+    Those that ``only`` names are fitted, and the others stay; by default all are fitted.
+    """
     begin = constants.numbers
+    springs = np.full(len(begin), SPRING)
+    if only:
+        springs[[i for i, x in enumerate([*Costs._fields, *SHARES, *SHARES]) if x not in only]] = (
+            STIFF
+        )
     # Those that may be chosen count most: by how near they are to the fastest.
     weights = np.array([
         (min(each.seconds.values()) / seconds) ** 1.5
@@ -134,7 +145,7 @@ def fit(every: Sequence[Measured], constants: Constants = PRESENT) -> Constants:
     ])  # fmt: skip
     found = least_squares(
         lambda at: errors_of(every, Constants.of(at)), begin, begin,
-        np.full(len(begin), SPRING), weights, LARGE_ERROR,
+        springs, weights, LARGE_ERROR,
     )  # fmt: skip
     return Constants.of(found)
 
@@ -161,6 +172,9 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
     parser.add_argument("--check", action="store_true", help="only say how far off the model is")
     parser.add_argument("--folds", type=int, default=3, help="parts of the cross-validation")
+    parser.add_argument(
+        "--only", nargs="+", choices=Costs._fields, default=[], help="fit these costs alone"
+    )
     options = parser.parse_args()
     every = [
         each
@@ -174,12 +188,14 @@ def main() -> None:
         return
     errors, later = [], []
     for fold in range(options.folds):
-        fitted = fit([x for i, x in enumerate(every) if i % options.folds != fold])
+        fitted = fit(
+            [x for i, x in enumerate(every) if i % options.folds != fold], only=options.only
+        )
         errors.append(errors_of(every[fold :: options.folds], fitted))
         later += regrets(every[fold :: options.folds], fitted)
     print(f"cross-validated: {told(np.concatenate(errors))}")
     print(f"regret {geometric_mean(later):.4f} in the mean, {max(later):.3f} at worst")
-    fitted = fit(every)
+    fitted = fit(every, only=options.only)
     print(f"fitted: {told(errors_of(every, fitted))}")
     print({name: float(f"{x:.3g}") for name, x in fitted.costs._asdict().items()})
     print({name: tuple(float(f"{x:.3g}") for x in pair) for name, pair in fitted.shares.items()})

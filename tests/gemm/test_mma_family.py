@@ -20,7 +20,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import H200, KNOWN, OLDEST, Chip, chip_by
 from tilewise.gemm.families.mma import kernel
 from tilewise.gemm.families.mma.family import Mma
-from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
+from tilewise.gemm.families.mma.kernel import COPIED, PACKED, REALIGNED, WIDTHS, Matrix, Way
 from tilewise.gemm.families.mma.model import SHARES, priced, table_of
 from tilewise.gemm.families.mma.tiles import TILES, Tiles
 from tilewise.gemm.plan import plan_on
@@ -37,6 +37,7 @@ MARK = 7.0  # where nobody may write
 A100 = Chip("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 1.8e12, 40 << 20)
 FEW = Chip("few", 4, 80)
 ALIGNED = Matrix(True, 0, WIDTHS[0])
+HOW = (COPIED, REALIGNED, PACKED)
 
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16", **changes: Any) -> Product:
@@ -113,7 +114,7 @@ def test_an_h200_reaches_the_shares_that_were_measured_there() -> None:
     """Of its multiply-adds, where all multiprocessors are full, and the product is deep."""
     table = table_of(H200)
     asked = product(128 * 132, 128 * 132, 1 << 16)
-    seconds = table.seconds(asked, np.array([1.0]), ALIGNED, ALIGNED)[:, 0]
+    seconds = table.seconds(asked, np.array([1.0]), [(ALIGNED, ALIGNED)])[0, :, 0]
     peak = H200.multiply_adds("bfloat16") * H200.multiprocessors
     for tiles, each in zip(table.tiles, seconds, strict=True):
         reached = asked.m * asked.n * asked.k / peak / each
@@ -247,6 +248,54 @@ def test_every_choice_is_right(
     way, seconds, _ = data.draw(st.sampled_from(every if isinstance(device, Gpu) else small))
     parts = kernel.parts_of(asked, way)
     run(asked, arrays, kernel.plan(asked, way._replace(parts=parts), False, seconds), device)
+
+
+@st.composite
+def unaligned(draw: st.DrawFn) -> tuple[Tiles, Product, dict[str, tuple[Array, Array]]]:
+    """Tiles, and a product of small whole numbers whose matrices begin anywhere, with any pitch."""
+    tiles = draw(st.sampled_from([x for x in TILES if x.block_m * x.block_n <= 64 * 128]))
+    m, n = draw(st.integers(1, tiles.block_m + 20)), draw(st.integers(1, tiles.block_n + 20))
+    k, batch = draw(st.integers(1, 2 * tiles.block_k + 20)), draw(st.sampled_from([1, 1, 2]))
+    out = draw(st.sampled_from(["float16", "float32"]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    operands: dict[str, Operand] = {}
+    arrays: dict[str, tuple[Array, Array]] = {}
+    for name, rows, columns in (("a", m, k), ("b", k, n), ("d", m, n)):
+        by_columns = name != "d" and draw(st.booleans())
+        lines, width = (columns, rows) if by_columns else (rows, columns)
+        ahead, pitch = draw(st.integers(0, 7)), width + draw(st.integers(0, 9))
+        each = (lines - 1) * pitch + width + draw(st.integers(0, 9))  # from matrix to matrix
+        of_type = dtype_of(out if name == "d" else "float16")
+        size, item = ahead + (batch - 1) * each + (lines - 1) * pitch + width, of_type.itemsize
+        flat = np.full(size, MARK if name == "d" else np.nan, of_type)
+        strides = (1, pitch) if by_columns else (pitch, 1)
+        view = np.lib.stride_tricks.as_strided(
+            flat[ahead:], (batch, rows, columns), (each * item, *(x * item for x in strides))
+        )
+        if name != "d":
+            view[...] = rng.integers(-9, 10, view.shape)
+        operands[name] = Operand(*strides, each, ahead * item % 16)
+        arrays[name] = flat, view
+    asked = product(m, n, k, "float16", batch=batch, out_dtype=out, **operands)
+    return tiles, asked, arrays
+
+
+@examples(60, quick=6)
+@given(case=unaligned(), reads=st.sampled_from([(x, y) for x in HOW for y in HOW]))
+def test_rows_may_begin_anywhere(
+    device: Device, case: tuple[Tiles, Product, dict[str, tuple[Array, Array]]],
+    reads: tuple[str, str],
+) -> None:  # fmt: skip
+    """Not one element further, in D and in what is read: NaN lie around A and B."""
+    tiles, asked, arrays = case
+    way = Way(tiles, 1, *reads)
+    plan = kernel.plan(asked, way, False, 0.0)
+    defines = plan.steps[-1].kernel.defines
+    assert defines["A_UNALIGNED"] == (reads[0] == REALIGNED)
+    assert defines["D_UNALIGNED"] == (not kernel.stores_pieces(asked))
+    reports = run(asked, arrays, plan, device, counts=device.name == "emulator")
+    for report in reports:
+        assert not report.findings
 
 
 def every_tiles_and_layout() -> Iterator[Any]:

@@ -15,6 +15,9 @@ template <typename Tile, bool K_MAJOR, int WIDTH, bool IS_PARTIAL>
 struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
     static constexpr int ACROSS = Tile::ROW / CHUNK;  // pieces of a row, and the lanes that copy them
     static constexpr int DOWN = THREADS / ACROSS;     // rows that are copied at once
+    static constexpr int TIMES = Tile::ROWS / DOWN;   // pieces of a thread
+    // Those that it realigns at once: one, where its sums leave few registers.
+    static constexpr int AT_ONCE = WARP_M * WARP_N > 16 * 32 ? 1 : TIMES;
     static constexpr int STEP = DOWN * Tile::ROW * 2; // bytes from a thread's piece to its next one
     static_assert(ACROSS <= 32 && THREADS % ACROSS == 0 && Tile::ROWS % DOWN == 0);
     static_assert(DOWN % 8 == 0 && BLOCK_K % 8 == 0, "a thread's pieces all have the same shift");
@@ -50,7 +53,7 @@ struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
             return is_inside ? max(0, min(2 * (elements - at), 16)) : 0;
         };
         #pragma unroll
-        for (int i = 0; i < Tile::ROWS / DOWN; ++i) {
+        for (int i = 0; i < TIMES; ++i) {
             const u16* piece = from + i * DOWN * pitch;
             const u32 at = to + own + i * STEP;
             const bool is_inside = i * DOWN < rows;
@@ -68,11 +71,17 @@ struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
     __device__ void realign(u32 tile) const {
         __syncwarp();  // the other lanes have, too
         #pragma unroll
-        for (int i = 0; i < Tile::ROWS / DOWN; ++i) {
-            const uint4 first = ld_shared_v4_u32(tile + own + i * STEP);
-            const uint4 second = ld_shared_v4_u32(tile + next + i * next_step);
+        for (int i = 0; i < TIMES; i += AT_ONCE) {
+            uint4 first[AT_ONCE], second[AT_ONCE];
+            #pragma unroll
+            for (int j = 0; j < AT_ONCE; ++j) {
+                first[j] = ld_shared_v4_u32(tile + own + (i + j) * STEP);
+                second[j] = ld_shared_v4_u32(tile + next + (i + j) * next_step);
+            }
             __syncwarp();
-            st_shared(tile + own + i * STEP, realigned(first, second, shift));
+            #pragma unroll
+            for (int j = 0; j < AT_ONCE; ++j)
+                st_shared(tile + own + (i + j) * STEP, realigned(first[j], second[j], shift));
         }
     }
 };

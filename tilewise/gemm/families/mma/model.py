@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -59,7 +60,8 @@ class Costs(NamedTuple):
     elements : float
         How many times longer it takes where D is stored by single elements.
     copy : float
-        The clocks that a multiprocessor takes for a copy of a few elements.
+        The clocks that a multiprocessor takes for a copy of a few elements, of those that are more
+        than copies of 16 bytes would be.
     realigned : float
         The clocks that it takes to realign 16 bytes in shared memory.
     memory : float
@@ -86,13 +88,13 @@ COSTS = Costs(
     start=2.32e-6,
     prologue=0.219e-6,
     epilogue=87.3e-12,
-    unaligned=1.3,
-    elements=1.65,
-    copy=0.232,
-    realigned=0.5,
+    unaligned=2.0,
+    elements=2.9,
+    copy=0.132,
+    realigned=0.963,
     memory=1.01,
-    pack=2.25e-6,
-    packed=1.86,
+    pack=1.68e-6,
+    packed=1.2,
 )
 SHARES: dict[str, tuple[float, float]] = {
     "128x256x32": (0.923, 0.868),
@@ -184,8 +186,10 @@ class Table:
         each = shared_of(tiles, a, b) + RESERVED_SHARED
         return min(self._chip.shared // each, tiles.residents)
 
-    def seconds(self, p: Product, parts: Floats, a: Matrix, b: Matrix) -> Floats:
-        """Return the seconds of the kernel alone, by tiles and by the number of parts.
+    def seconds(
+        self, p: Product, parts: Floats, readings: Sequence[tuple[Matrix, Matrix]]
+    ) -> Floats:
+        """Return the seconds of the kernel alone: by reading, by tiles, by the number of parts.
 
         Parameters
         ----------
@@ -193,26 +197,22 @@ class Table:
             As the kernel computes it.
         parts : array
             Of k.
-        a, b : Matrix
+        readings : sequence of (Matrix, Matrix)
             How it reads A and B.
         """
         costs, chip = self.costs, self._chip
-        residents = self._residents[_read_as(a), _read_as(b)]
+        residents = np.array([self._residents[_read_as(a), _read_as(b)] for a, b in readings])
+        more = np.array([self._more(a, b) for a, b in readings])
         k = depth(p)
         tiles = np.ceil(p.m / self._m) * np.ceil(p.n / self._n) * p.batch
         waiting = np.ceil(tiles * parts / chip.multiprocessors)
         generations = np.ceil(waiting / np.maximum(residents, 1.0))
-        last = waiting - (generations - 1.0) * residents
-        # Copies of a few elements are made by as many instructions more.
-        copies = costs.copy * self._by_clock * (self._m / a.width + self._n / b.width)
-        pieces = (self._m * a.is_unaligned + self._n * b.is_unaligned) / WIDTHS[0]
-        realigning = costs.realigned * self._by_clock * pieces
-        each = np.maximum(self._each, copies) + realigning
-        alone = np.maximum(self._alone + realigning, last * each)
-        step = (generations - 1.0) * residents * each + alone
-        found = step * np.ceil(k / (parts * self._k))
-        found += costs.prologue * generations
-        store = self._store * self._store_factor(p)
+        before = (generations - 1.0) * residents
+        each, alone = self._each + more, self._alone + more
+        step = before * each + np.maximum(alone, (waiting - before) * each)
+        found = step * np.ceil(k / (parts * self._k)) + costs.prologue * generations
+        # Partial sums are aligned.
+        store = self._store * np.where(parts > 1, 1.0, self._store_factor(p))
         found += waiting * (self._m * self._n * store)
         of_a = p.m * k * (p.batch if p.a.batch_stride else 1)
         of_b = p.n * k * (p.batch if p.b.batch_stride else 1)
@@ -220,6 +220,16 @@ class Table:
         memory = bytes_moved / (costs.memory * chip.memory)
         seconds: Floats = costs.start + np.sqrt(found * found + memory * memory)
         return np.where(residents > 0, seconds, math.inf)
+
+    def _more(self, a: Matrix, b: Matrix) -> Floats:
+        """Return the seconds by which a k-step takes longer than where both are aligned.
+
+        Copies of a few elements are made by as many instructions more than those of 16 bytes.
+        """
+        copies = self._m * (1 / a.width - 1 / WIDTHS[0]) + self._n * (1 / b.width - 1 / WIDTHS[0])
+        pieces = (self._m * a.is_unaligned + self._n * b.is_unaligned) / WIDTHS[0]
+        more: Floats = self._by_clock * (self.costs.copy * copies + self.costs.realigned * pieces)
+        return more
 
     def _store_factor(self, p: Product) -> float:
         if stores_pieces(p):
@@ -315,17 +325,17 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
         parts, added = parts[1:], added[1:]
     fits = np.array([[blocks_of(x, p) <= MAX_GRID[0]] for x in table.tiles])
     of_parts = np.where(parts > 1, MARGIN, 1.0)
-    readings, seconds, ranks = [], [], []
-    for a in _readings(p.a, p.m, p, table):
-        for b in _readings(p.b.transposed, p.n, p, table):
-            packing = a.seconds + b.seconds
-            if PACKED in (a.how, b.how):
-                packing += table.costs.pack
-            found = table.seconds(p, parts, a.matrix, b.matrix) + (added + packing)
-            readings.append((a, b))
-            seconds.append(found)
-            ranks.append(np.where(fits, found * (MARGIN if packing else 1.0) * of_parts, math.inf))
-    return Priced(table.tiles, readings, parts, np.array(seconds), np.array(ranks))
+    readings = list(
+        itertools.product(_readings(p.a, p.m, p, table), _readings(p.b.transposed, p.n, p, table))
+    )
+    packing = np.array([
+        a.seconds + b.seconds + table.costs.pack * (PACKED in (a.how, b.how))
+        for a, b in readings
+    ])[:, np.newaxis, np.newaxis]  # fmt: skip
+    seconds = table.seconds(p, parts, [(a.matrix, b.matrix) for a, b in readings])
+    seconds += added + packing
+    factor = np.where(packing > 0, MARGIN, 1.0) * of_parts
+    return Priced(table.tiles, readings, parts, seconds, np.where(fits, seconds * factor, math.inf))
 
 
 def _counts(p: Product) -> int:
