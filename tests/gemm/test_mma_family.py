@@ -154,17 +154,21 @@ def every_tiles_and_capability() -> Iterator[Any]:
 def test_kernels_compile_for_every_gpu_without_spills(
     tiles: Tiles, capability: int, a_is_k_major: bool
 ) -> None:
-    """And a multiprocessor's registers suffice for as many blocks as it is to hold."""
+    """And a multiprocessor's registers suffice for as many blocks as it is to hold.
+
+    Also where rows of A, B and D begin anywhere.
+    """
     chip = replace(A100, capability=capability)
     if tiles not in table_of(chip).tiles:
         pytest.fail(f"{tiles} does not fit compute capability {capability / 10}")
     arch = f"sm_{capability}" + "a" * (capability == 90)
     a, b = (Matrix(is_k_major, 0, WIDTHS[0]) for is_k_major in (a_is_k_major, not a_is_k_major))
-    made = kernel.kernel_of("bfloat16", "bfloat16", tiles, a, b, capability == 90)
-    resources = made.compile(arch, lines=False).resources
-    assert resources.spill_bytes == 0
-    registers = -(-resources.registers // 8) * 8 * tiles.threads
-    assert registers * tiles.residents <= 65536
+    for reads, unaligned in (((a, b), False), ((a.realigned, b.realigned), True)):
+        made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90, unaligned)
+        resources = made.compile(arch, lines=False).resources
+        assert resources.spill_bytes == 0
+        registers = -(-resources.registers // 8) * 8 * tiles.threads
+        assert registers * tiles.residents <= 65536
 
 
 @pytest.mark.parametrize(
