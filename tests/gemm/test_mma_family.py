@@ -258,8 +258,15 @@ def test_every_choice_is_right(
 def unaligned(draw: st.DrawFn) -> tuple[Tiles, Product, dict[str, tuple[Array, Array]]]:
     """Tiles, and a product of small whole numbers whose matrices begin anywhere, with any pitch."""
     tiles = draw(st.sampled_from([x for x in TILES if x.block_m * x.block_n <= 64 * 128]))
-    m, n = draw(st.integers(1, tiles.block_m + 20)), draw(st.integers(1, tiles.block_n + 20))
-    k, batch = draw(st.integers(1, 2 * tiles.block_k + 20)), draw(st.sampled_from([1, 1, 2]))
+    m, n, k = (  # mostly such that a row ends with a tile, or shortly before or behind
+        max(
+            1,
+            draw(st.sampled_from([1, 1, 2])) * tile
+            - draw(st.sampled_from([0, -1, 0, 1, 9, tile - 2])),
+        )
+        for tile in (tiles.block_m, tiles.block_n, tiles.block_k)
+    )
+    batch = draw(st.sampled_from([1, 1, 2]))
     out = draw(st.sampled_from(["float16", "float32"]))
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     operands: dict[str, Operand] = {}
@@ -300,6 +307,31 @@ def test_rows_may_begin_anywhere(
     reports = run(asked, arrays, plan, device, counts=device.name == "emulator")
     for report in reports:
         assert not report.findings
+
+
+@pytest.mark.parametrize("is_k_major", [True, False])
+@pytest.mark.parametrize("ahead", [1, 7])
+def test_nothing_before_a_matrix_is_read(device: Device, is_k_major: bool, ahead: int) -> None:
+    """Before A and B is a gap between rows of an array, which the emulator lets nobody read."""
+    m, n, k = 20, 19, 70
+    rng = np.random.default_rng(ahead)
+    a, b = rng.integers(-9, 10, (m, k)), rng.integers(-9, 10, (k, n))
+    held, addresses, operands = [], [], []
+    for x in (a, b):
+        kept = np.ascontiguousarray(x if is_k_major == (x is a) else x.T).astype(np.float16)
+        pitch = 16 * (kept.size // 16 + 2) + ahead
+        whole = np.zeros(pitch + kept.size, np.float16)
+        rows = np.lib.stride_tricks.as_strided(whole, (2, kept.size), (2 * pitch, 2))
+        rows[1] = kept.ravel()
+        held.append(device.array(rows))
+        addresses.append(held[-1].pointer + 2 * pitch)
+        strides = (kept.shape[1], 1) if is_k_major == (x is a) else (1, kept.shape[1])
+        operands.append(Operand(*strides, 0, 2 * ahead))
+    asked = product(m, n, k, "float16", a=operands[0], b=operands[1])
+    d = device.array(np.full((m, n), MARK, np.float16))
+    plan = kernel.plan(asked, Way(TILES[6], 1, REALIGNED, REALIGNED), False, 0.0)
+    execute(plan, device, 0, (*addresses, 0, d.pointer, 0))
+    assert np.array_equal(d.to_numpy(), (a @ b).astype(np.float16))
 
 
 def every_tiles_and_layout() -> Iterator[Any]:
