@@ -16,7 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
@@ -32,6 +32,7 @@ from tilewise.gemm.families.mma.model import COSTS, SHARES, Costs, Table, priced
 from tilewise.gemm.product import Product
 
 SPRING = 0.1  # how strongly a constant is held at its present value, if no time depends on it
+STIFF = 1e6  # the same of one that is to stay
 LARGE_ERROR = 0.2  # larger errors count less
 
 
@@ -43,13 +44,13 @@ class Measured(NamedTuple):
     product : Product
     chip : Chip
         The GPU that they were timed on.
-    seconds : mapping of (str, int, bool, bool) to float
-        By tiles, parts, and whether A and B are repacked.
+    seconds : mapping of (str, int, str, str) to float
+        By tiles, parts, and how A and B are read.
     """
 
     product: Product
     chip: Chip
-    seconds: dict[tuple[str, int, bool, bool], float]
+    seconds: dict[tuple[str, int, str, str], float]
 
 
 class Constants(NamedTuple):
@@ -87,8 +88,8 @@ def read(record: dict[str, Any]) -> list[Measured]:
         for way in row["ways"]:
             if way["family"] == Mma.name:
                 choice = way["choice"]
-                packed = (names[0] in choice["packed"], names[1] in choice["packed"])
-                seconds[choice["tiles"], choice["parts"], *packed] = 1e-6 * way["us"]
+                read = (_read_as(choice, name) for name in names)
+                seconds[choice["tiles"], choice["parts"], *read] = 1e-6 * way["us"]
         each = Measured(product, chip, {})
         known = predicted(Measured(product, chip, seconds), PRESENT)
         each.seconds.update((way, seconds[way]) for way in known)
@@ -96,14 +97,21 @@ def read(record: dict[str, Any]) -> list[Measured]:
     return found
 
 
-def predicted(each: Measured, constants: Constants) -> dict[tuple[str, int, bool, bool], float]:
+def _read_as(choice: Mapping[str, Any], name: str) -> str:
+    """Return how A or B is read by an offer's choices."""
+    if name in choice["packed"]:
+        return kernel.PACKED
+    return kernel.REALIGNED if name in choice["realigned"] else kernel.COPIED
+
+
+def predicted(each: Measured, constants: Constants) -> dict[tuple[str, int, str, str], float]:
     """Return the seconds that a product's measured ways should take."""
     found = priced(each.product, each.chip, Table(each.chip, *constants))
-    times: dict[tuple[str, int, bool, bool], float] = {}
+    times: dict[tuple[str, int, str, str], float] = {}
     for at in found.ranked():
         way, seconds, _ = found.way(at)
         parts = kernel.parts_of(each.product, way)
-        times.setdefault((str(way.tiles), parts, way.packs_a, way.packs_b), seconds)
+        times.setdefault((str(way.tiles), parts, way.a, way.b), seconds)
     return {way: times[way] for way in each.seconds if way in times}
 
 
@@ -116,9 +124,19 @@ def errors_of(every: Sequence[Measured], constants: Constants) -> Floats:
     return np.array(found)
 
 
-def fit(every: Sequence[Measured], constants: Constants = PRESENT) -> Constants:
-    """Return the constants that fit best; the search begins at ``constants``."""
+def fit(
+    every: Sequence[Measured], constants: Constants = PRESENT, only: Sequence[str] = ()
+) -> Constants:
+    """Return the constants that fit best; the search begins at ``constants``.
+
+    Those that ``only`` names are fitted, and the others stay; by default all are fitted.
+    """
     begin = constants.numbers
+    springs = np.full(len(begin), SPRING)
+    if only:
+        springs[[i for i, x in enumerate([*Costs._fields, *SHARES, *SHARES]) if x not in only]] = (
+            STIFF
+        )
     # Those that may be chosen count most: by how near they are to the fastest.
     weights = np.array([
         (min(each.seconds.values()) / seconds) ** 1.5
@@ -127,7 +145,7 @@ def fit(every: Sequence[Measured], constants: Constants = PRESENT) -> Constants:
     ])  # fmt: skip
     found = least_squares(
         lambda at: errors_of(every, Constants.of(at)), begin, begin,
-        np.full(len(begin), SPRING), weights, LARGE_ERROR,
+        springs, weights, LARGE_ERROR,
     )  # fmt: skip
     return Constants.of(found)
 
@@ -154,6 +172,9 @@ def main() -> None:
     parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
     parser.add_argument("--check", action="store_true", help="only say how far off the model is")
     parser.add_argument("--folds", type=int, default=3, help="parts of the cross-validation")
+    parser.add_argument(
+        "--only", nargs="+", choices=Costs._fields, default=[], help="fit these costs alone"
+    )
     options = parser.parse_args()
     every = [
         each
@@ -167,12 +188,14 @@ def main() -> None:
         return
     errors, later = [], []
     for fold in range(options.folds):
-        fitted = fit([x for i, x in enumerate(every) if i % options.folds != fold])
+        fitted = fit(
+            [x for i, x in enumerate(every) if i % options.folds != fold], only=options.only
+        )
         errors.append(errors_of(every[fold :: options.folds], fitted))
         later += regrets(every[fold :: options.folds], fitted)
     print(f"cross-validated: {told(np.concatenate(errors))}")
     print(f"regret {geometric_mean(later):.4f} in the mean, {max(later):.3f} at worst")
-    fitted = fit(every)
+    fitted = fit(every, only=options.only)
     print(f"fitted: {told(errors_of(every, fitted))}")
     print({name: float(f"{x:.3g}") for name, x in fitted.costs._asdict().items()})
     print({name: tuple(float(f"{x:.3g}") for x in pair) for name, pair in fitted.shares.items()})

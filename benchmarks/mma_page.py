@@ -25,7 +25,7 @@ PAGE = ROOT / "docs" / "performance-mma.md"
 RESULTS = ROOT / "benchmarks" / "results"
 RECORDS = tuple(RESULTS / f"mma_{name}_h200.json" for name in ("sizes", "suites", "random"))
 
-CEILING = 880.0  # TFLOP/s of an H200's tensor cores by wgmma, in the steady state
+ROOFLINE = RESULTS / "roofline_h200.json"
 SHARE = 0.62  # of which mma.sync is known to reach there at best
 NAMES = {
     "triton": "Triton", "triton padded": "Triton, padded", "triton copied": "Triton, copied",
@@ -65,7 +65,7 @@ def page(sizes: Row, suites: Row, drawn: Row) -> str:
     rivals = "triton", "cutlass"
     parts = [
         HEAD.format(triton=len(CONFIGS)), "\n## How it was measured\n\n", _method(records),
-        "\n## Large products\n\n", _large(sizes),
+        "\n## Large products\n\n", _large(sizes, _ceiling(sizes["dtype"])),
         "\n## In the mean\n\n", _means(suites, drawn),
         "\n## Where a rival is faster\n\n", _slower(suites["rows"], rivals),
         "\n## All of square and llm\n\n", _every(suites["rows"], (*rivals, "vendor")),
@@ -107,7 +107,13 @@ def _method(records: Sequence[Row]) -> str:
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def _large(record: Row) -> str:
+def _ceiling(dtype: str) -> float:
+    """Return the TFLOP/s of an H200's tensor cores by wgmma, in the steady state, as measured."""
+    record = json.loads(ROOFLINE.read_text(encoding="utf-8"))
+    return 1e-12 * float(record["ceilings"]["tensor_cores"][dtype])
+
+
+def _large(record: Row, ceiling: float) -> str:
     rows = record["rows"]
     names = ("tilewise", "triton", "cutlass", "vendor")
     lines = [
@@ -120,12 +126,12 @@ def _large(record: Row) -> str:
     heading = ("", "", "tilewise", "Triton", "CUTLASS", "PyTorch", "x Triton", "x CUTLASS")
     means = {name: geometric_mean(row["ratios"][name] for row in rows) for name in names[1:3]}
     best = {name: max(row["tflops"][name] for row in rows) for name in names[:3]}
-    shares = {name: f"{speed / CEILING:.2f}" for name, speed in best.items()}
+    shares = {name: f"{speed / ceiling:.2f}" for name, speed in best.items()}
     told = (
         f"In the mean {means['triton']:.3f} of Triton's speed, and {means['cutlass']:.3f} of "
-        f"CUTLASS's. By `wgmma`, an H200's tensor cores reach {CEILING:g} TFLOP/s in the steady "
+        f"CUTLASS's. By `wgmma`, an H200's tensor cores reach {ceiling:.0f} TFLOP/s in the steady "
         f"state. The most that `mma.sync` is said to give there is {SHARE:g} of that, "
-        f"{SHARE * CEILING:.0f}. None comes near it: of the {CEILING:g}, tilewise reaches "
+        f"{SHARE * ceiling:.0f}. None comes near it: of the {ceiling:.0f}, tilewise reaches "
         f"{shares['tilewise']} at most, Triton {shares['triton']} and CUTLASS {shares['cutlass']}."
     )
     return "TFLOP/s:\n\n" + table(heading, lines, "llrrrrrr") + "\n" + paragraph(told)

@@ -1,7 +1,7 @@
 """Times 16-bit products without Hopper's instructions, beside Triton's and CUTLASS's for sm_80.
 
     python benchmarks/mma_products.py [--sizes 4096,8192] [--layouts NN,NT] [--suite square llm]
-        [--random 100 --seed 1 --multiple 1] [--dtype bfloat16] [--json FILE]
+        [--random 100 --seed 1 --multiple 1] [--dtype bfloat16] [--json FILE [--resume]]
     python benchmarks/mma_products.py ... --build [--cutlass FOLDER/include]
 
 tilewise plans each product as for a GPU of compute capability 8.0 of the same size and clock. The
@@ -15,6 +15,9 @@ Where lines of a matrix are not 16 bytes apart, Triton's product is also timed o
 padded by hand: "padded" by ``torch.nn.functional.pad``, and "copied" into zeros that stay, the
 result being copied back; all copies count.
 
+With --resume, the products that FILE has are not timed again: so a run goes on that --budget ended,
+also with other suites of the same dtype.
+
 With --build, what these products need is compiled, which takes no GPU, and nothing is timed. Else
 what --rivals lacks is compiled first, where Triton is installed; CUTLASS's where --cutlass says
 where its headers are. Exits with 1 if a result of ours is wrong.
@@ -24,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import math
 import sys
 import time
@@ -277,6 +281,29 @@ def products(options: argparse.Namespace) -> list[tuple[str, Shape]]:
     return found
 
 
+def resumed(path: Path, dtype: str, chip: Chip) -> list[Row]:
+    """Return the rows of a record, to which others are to be added; none where there is no file.
+
+    Raises
+    ------
+    ValueError
+        If they are of another dtype or GPU.
+    """
+    if not path.exists():
+        return []
+    record = json.loads(path.read_text(encoding="utf-8"))
+    for name, asked in (("dtype", dtype), ("chip", asdict(chip))):
+        if record[name] != asked:
+            raise ValueError(f"{path} has products of {name} {record[name]}, not {asked}")
+    return list(record["rows"])
+
+
+def left(products: Sequence[tuple[str, Shape]], rows: Sequence[Row]) -> list[tuple[str, Shape]]:
+    """Return the products that no row is of."""
+    done = {(row["suite"], row["name"], row["layout"]) for row in rows}
+    return [(suite, x) for suite, x in products if (suite, x.name, x.layout) not in done]
+
+
 def build(shapes: Sequence[Shape], options: argparse.Namespace) -> list[str]:
     """Compile the rivals' kernels that are missing, and return what did not compile."""
     dtype, workers = options.dtype, min(WORKERS, cores())
@@ -329,11 +356,14 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--budget", type=float, default=math.inf, help="seconds after which no product is begun"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    parser.add_argument("--resume", action="store_true", help="keep the rows that FILE has")
     options = parser.parse_args(arguments)
     try:
         options.products = products(options)
     except ValueError as error:
         parser.error(str(error))
+    if options.resume and options.json is None:
+        parser.error("--resume goes on with the FILE of --json, which is not given")
     if not options.products:
         parser.error("there is nothing to time; give --sizes, --suite or --random")
     if options.rounds < 1 or not 0 < options.seconds < math.inf:
@@ -345,18 +375,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print and write the record."""
     options = parsed(arguments)
     start = time.perf_counter()
-    print("\n".join(build([shape for _, shape in options.products], options)))
-    print(f"the rivals are built: {time.perf_counter() - start:.0f} s", flush=True)
     if options.build:
+        print("\n".join(build([shape for _, shape in options.products], options)))
+        print(f"the rivals are built: {time.perf_counter() - start:.0f} s")
         return
     gpu = find_gpu()
     of_gpu = chip_of(gpu)
     assert of_gpu is not None
     chip = replace(of_gpu, capability=options.capability)
-    asked = [product_of(shape, options.dtype) for _, shape in options.products]
+    rows = resumed(options.json, options.dtype, chip) if options.resume else []
+    products = left(options.products, rows)
+    print("\n".join(build([shape for _, shape in products], options)))
+    print(f"the rivals are built: {time.perf_counter() - start:.0f} s", flush=True)
+    asked = [product_of(shape, options.dtype) for _, shape in products]
     told_of = compile_ahead(list(kernels_of(chip, asked)), gpu.arch, lines=False)
     print("\n".join(told_of) or f"ours are compiled: {time.perf_counter() - start:.0f} s")
-    rows: list[Row] = []
 
     def keep() -> None:
         found = {"dtype": options.dtype, "chip": asdict(chip), "summaries": summaries(rows)}
@@ -364,11 +397,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             write(options.json, {**found, "rows": rows})
 
     with torch.cuda.device(gpu.context.ordinal), torch.cuda.stream(torch.cuda.Stream()):
-        for suite, shape in options.products:
+        for suite, shape in products:
             if time.perf_counter() - start > options.budget:
-                print(
-                    f"the time is up: {len(options.products) - len(rows)} products were not timed"
-                )
+                print(f"the time is up: {len(left(products, rows))} products were not timed")
                 break
             rows.append(
                 measure(

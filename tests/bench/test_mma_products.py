@@ -55,6 +55,7 @@ def test_what_is_asked_for() -> None:
         ("--sizes 8 --layouts NX", "'NX' is none"),
         ("--random 2 --multiple 0", "multiple is 0"),
         ("--sizes 8 --rounds 0", "must be above 0"),
+        ("--sizes 8 --resume", "--resume goes on with the FILE"),
         ("--sizes 8 --dtype float32", "invalid choice: 'float32'"),
     ],
 )
@@ -63,6 +64,21 @@ def test_what_is_none(words: str, why: str, capsys: pytest.CaptureFixture[str]) 
         SCRIPT["parsed"](words.split())
     assert ended.value.code == 2
     assert why in capsys.readouterr().err
+
+
+def test_a_run_goes_on_where_another_ended(tmp_path: Path) -> None:
+    options = SCRIPT["parsed"](["--sizes", "64,128", "--layouts", "NN,NT"])
+    path, chip = tmp_path / "record.json", SCRIPT["asdict"](H200)
+    assert SCRIPT["resumed"](path, "bfloat16", H200) == []
+    rows = [
+        {"suite": suite, "name": shape.name, "layout": shape.layout}
+        for suite, shape in options.products[:3]
+    ]
+    path.write_text(json.dumps({"dtype": "bfloat16", "chip": chip, "rows": rows}))
+    assert SCRIPT["resumed"](path, "bfloat16", H200) == rows
+    assert SCRIPT["left"](options.products, rows) == options.products[3:]
+    with pytest.raises(ValueError, match="products of dtype bfloat16, not float16"):
+        SCRIPT["resumed"](path, "float16", H200)
 
 
 def test_tilewise_plans_without_hoppers_kernels() -> None:

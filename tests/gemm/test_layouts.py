@@ -25,7 +25,8 @@ THIN = {
 MMA = {
     "INPUT": "float16", "OUTPUT": "float16", "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32,
     "WARP_M": 32, "WARP_N": 32, "STAGES": 2, "BLOCKS": 1, "A_K_MAJOR": 1, "A_WIDTH": 8,
-    "A_PARTIAL": 0, "B_K_MAJOR": 0, "B_WIDTH": 8, "B_PARTIAL": 0, "OVERLAP": 0,
+    "A_PARTIAL": 0, "A_UNALIGNED": 0, "B_K_MAJOR": 0, "B_WIDTH": 8, "B_PARTIAL": 0,
+    "B_UNALIGNED": 0, "D_UNALIGNED": 0, "OVERLAP": 0,
 }  # fmt: skip
 # File, structure, what it is instantiated for, and macros that the file needs.
 STRUCTURES = [

@@ -20,7 +20,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import H200, KNOWN, OLDEST, Chip, chip_by
 from tilewise.gemm.families.mma import kernel
 from tilewise.gemm.families.mma.family import Mma
-from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
+from tilewise.gemm.families.mma.kernel import COPIED, PACKED, REALIGNED, WIDTHS, Matrix, Way
 from tilewise.gemm.families.mma.model import SHARES, priced, table_of
 from tilewise.gemm.families.mma.tiles import TILES, Tiles
 from tilewise.gemm.plan import plan_on
@@ -36,6 +36,8 @@ Array = npt.NDArray[Any]
 MARK = 7.0  # where nobody may write
 A100 = Chip("NVIDIA A100-SXM4-80GB", 108, 80, 1.41e9, 1.8e12, 40 << 20)
 FEW = Chip("few", 4, 80)
+ALIGNED = Matrix(True, 0, WIDTHS[0])
+HOW = (COPIED, REALIGNED, PACKED)
 
 
 def product(m: int, n: int, k: int, dtype: str = "bfloat16", **changes: Any) -> Product:
@@ -112,7 +114,7 @@ def test_an_h200_reaches_the_shares_that_were_measured_there() -> None:
     """Of its multiply-adds, where all multiprocessors are full, and the product is deep."""
     table = table_of(H200)
     asked = product(128 * 132, 128 * 132, 1 << 16)
-    seconds = table.seconds(asked, np.array([1.0]), (8, 8))[:, 0]
+    seconds = table.seconds(asked, np.array([1.0]), [(ALIGNED, ALIGNED)])[0, :, 0]
     peak = H200.multiply_adds("bfloat16") * H200.multiprocessors
     for tiles, each in zip(table.tiles, seconds, strict=True):
         reached = asked.m * asked.n * asked.k / peak / each
@@ -125,7 +127,7 @@ def test_a_choice_is_found_again() -> None:
         again = Mma().offer(asked, A100, found.choice)
         assert again is not None
         assert again.choice == found.choice
-    assert Mma().offer(asked, A100, {"tiles": "1x1x1", "parts": 1, "packed": []}) is None
+    assert Mma().offer(asked, A100, {**found.choice, "tiles": "1x1x1"}) is None
 
 
 def every_tiles_and_capability() -> Iterator[Any]:
@@ -152,17 +154,21 @@ def every_tiles_and_capability() -> Iterator[Any]:
 def test_kernels_compile_for_every_gpu_without_spills(
     tiles: Tiles, capability: int, a_is_k_major: bool
 ) -> None:
-    """And a multiprocessor's registers suffice for as many blocks as it is to hold."""
+    """And a multiprocessor's registers suffice for as many blocks as it is to hold.
+
+    Also where rows of A, B and D begin anywhere.
+    """
     chip = replace(A100, capability=capability)
     if tiles not in table_of(chip).tiles:
         pytest.fail(f"{tiles} does not fit compute capability {capability / 10}")
     arch = f"sm_{capability}" + "a" * (capability == 90)
     a, b = (Matrix(is_k_major, 0, WIDTHS[0]) for is_k_major in (a_is_k_major, not a_is_k_major))
-    made = kernel.kernel_of("bfloat16", "bfloat16", tiles, a, b, capability == 90)
-    resources = made.compile(arch, lines=False).resources
-    assert resources.spill_bytes == 0
-    registers = -(-resources.registers // 8) * 8 * tiles.threads
-    assert registers * tiles.residents <= 65536
+    for reads, unaligned in (((a, b), False), ((a.realigned, b.realigned), True)):
+        made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90, unaligned)
+        resources = made.compile(arch, lines=False).resources
+        assert resources.spill_bytes == 0
+        registers = -(-resources.registers // 8) * 8 * tiles.threads
+        assert registers * tiles.residents <= 65536
 
 
 @pytest.mark.parametrize(
@@ -248,6 +254,86 @@ def test_every_choice_is_right(
     run(asked, arrays, kernel.plan(asked, way._replace(parts=parts), False, seconds), device)
 
 
+@st.composite
+def unaligned(draw: st.DrawFn) -> tuple[Tiles, Product, dict[str, tuple[Array, Array]]]:
+    """Tiles, and a product of small whole numbers whose matrices begin anywhere, with any pitch."""
+    tiles = draw(st.sampled_from([x for x in TILES if x.block_m * x.block_n <= 64 * 128]))
+    m, n, k = (  # mostly such that a row ends with a tile, or shortly before or behind
+        max(
+            1,
+            draw(st.sampled_from([1, 1, 2])) * tile
+            - draw(st.sampled_from([0, -1, 0, 1, 9, tile - 2])),
+        )
+        for tile in (tiles.block_m, tiles.block_n, tiles.block_k)
+    )
+    batch = draw(st.sampled_from([1, 1, 2]))
+    out = draw(st.sampled_from(["float16", "float32"]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    operands: dict[str, Operand] = {}
+    arrays: dict[str, tuple[Array, Array]] = {}
+    for name, rows, columns in (("a", m, k), ("b", k, n), ("d", m, n)):
+        by_columns = name != "d" and draw(st.booleans())
+        lines, width = (columns, rows) if by_columns else (rows, columns)
+        ahead, pitch = draw(st.integers(0, 7)), width + draw(st.integers(0, 9))
+        each = (lines - 1) * pitch + width + draw(st.integers(0, 9))  # from matrix to matrix
+        of_type = dtype_of(out if name == "d" else "float16")
+        size, item = ahead + (batch - 1) * each + (lines - 1) * pitch + width, of_type.itemsize
+        flat = np.full(size, MARK if name == "d" else np.nan, of_type)
+        strides = (1, pitch) if by_columns else (pitch, 1)
+        view = np.lib.stride_tricks.as_strided(
+            flat[ahead:], (batch, rows, columns), (each * item, *(x * item for x in strides))
+        )
+        if name != "d":
+            view[...] = rng.integers(-9, 10, view.shape)
+        operands[name] = Operand(*strides, each, ahead * item % 16)
+        arrays[name] = flat, view
+    asked = product(m, n, k, "float16", batch=batch, out_dtype=out, **operands)
+    return tiles, asked, arrays
+
+
+@examples(60, quick=6)
+@given(case=unaligned(), reads=st.sampled_from([(x, y) for x in HOW for y in HOW]))
+def test_rows_may_begin_anywhere(
+    device: Device, case: tuple[Tiles, Product, dict[str, tuple[Array, Array]]],
+    reads: tuple[str, str],
+) -> None:  # fmt: skip
+    """Not one element further, in D and in what is read: NaN lie around A and B."""
+    tiles, asked, arrays = case
+    way = Way(tiles, 1, *reads)
+    plan = kernel.plan(asked, way, False, 0.0)
+    defines = plan.steps[-1].kernel.defines
+    assert defines["A_UNALIGNED"] == (reads[0] == REALIGNED)
+    assert defines["D_UNALIGNED"] == (not kernel.stores_pieces(asked))
+    reports = run(asked, arrays, plan, device, counts=device.name == "emulator")
+    for report in reports:
+        assert not report.findings
+
+
+@pytest.mark.parametrize("is_k_major", [True, False])
+@pytest.mark.parametrize("ahead", [1, 7])
+def test_nothing_before_a_matrix_is_read(device: Device, is_k_major: bool, ahead: int) -> None:
+    """Before A and B is a gap between rows of an array, which the emulator lets nobody read."""
+    m, n, k = 20, 19, 70
+    rng = np.random.default_rng(ahead)
+    a, b = rng.integers(-9, 10, (m, k)), rng.integers(-9, 10, (k, n))
+    held, addresses, operands = [], [], []
+    for x in (a, b):
+        kept = np.ascontiguousarray(x if is_k_major == (x is a) else x.T).astype(np.float16)
+        pitch = 16 * (kept.size // 16 + 2) + ahead
+        whole = np.zeros(pitch + kept.size, np.float16)
+        rows = np.lib.stride_tricks.as_strided(whole, (2, kept.size), (2 * pitch, 2))
+        rows[1] = kept.ravel()
+        held.append(device.array(rows))
+        addresses.append(held[-1].pointer + 2 * pitch)
+        by_rows = Operand(kept.shape[1], 1, 0, 2 * ahead)
+        operands.append(by_rows if is_k_major == (x is a) else by_rows.transposed)
+    asked = product(m, n, k, "float16", a=operands[0], b=operands[1])
+    d = device.array(np.full((m, n), MARK, np.float16))
+    plan = kernel.plan(asked, Way(TILES[6], 1, REALIGNED, REALIGNED), False, 0.0)
+    execute(plan, device, 0, (*addresses, 0, d.pointer, 0))
+    assert np.array_equal(d.to_numpy(), (a @ b).astype(np.float16))
+
+
 def every_tiles_and_layout() -> Iterator[Any]:
     """Every third one of the tiles with a layout of its turn; the others are thorough."""
     layouts = ((False, False), (False, True), (True, False), (True, True))
@@ -282,7 +368,7 @@ def test_tiles_take_any_layout(
     asked = product(m, n, k, "float16", alpha=1.5, beta=0.5, **operands)
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
     for parts in (1, 2):
-        plan = kernel.plan(asked, Way(tiles, parts, False, False), False, 0.0)
+        plan = kernel.plan(asked, Way(tiles, parts), False, 0.0)
         with disassembled_by() if parts == 2 else nullcontext():
             counts = parts == 2 and device.name == "emulator"
             reports = run(asked, arrays, plan, device, counts=counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,7 @@ def in_turn(
     *,
     in_graph: bool | None = None,
     clock: Clock = seconds_of,
+    shuffled: bool = False,
 ) -> Timings:
     """Time each contender, all of them once a round.
 
@@ -89,6 +91,9 @@ def in_turn(
         where one launch of any contender takes less than 100 µs.
     clock : callable, optional
         By default events on the current stream.
+    shuffled : bool, optional
+        Whether each round has an order of its own, the same in every run: what heats the GPU most
+        then comes before another one each time. By default all rounds have the order given.
 
     Notes
     -----
@@ -110,7 +115,11 @@ def in_turn(
         _repeat(work, times[name])
     found: dict[str, list[float]] = {name: [] for name in works}
     for index in range(rounds):
-        for name, work in works.items():
+        order = list(works)
+        if shuffled:
+            random.Random(index).shuffle(order)
+        for name in order:
+            work = works[name]
             _repeat(work, math.ceil(times[name] / 2))
             found[name].append(clock(work, times[name]) / at_once[name])
             after(name, index)

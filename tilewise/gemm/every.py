@@ -13,8 +13,8 @@ from tilewise.kernel import Kernel
 # What a 16-bit product's kernel is compiled for where all rows begin at multiples of 16 bytes, C is
 # not read, and D has the inputs' dtype. Those of all others are over ten times as many.
 _USUAL = {
-    "READ_C": 0, "TMA_OUT": 1, "A_UNALIGNED": 0, "B_UNALIGNED": 0, "A_WIDTH": 8, "B_WIDTH": 8,
-    "A_PARTIAL": 0, "B_PARTIAL": 0,
+    "READ_C": 0, "TMA_OUT": 1, "A_UNALIGNED": 0, "B_UNALIGNED": 0, "D_UNALIGNED": 0,
+    "A_WIDTH": 8, "B_WIDTH": 8, "A_PARTIAL": 0, "B_PARTIAL": 0,
 }  # fmt: skip
 
 

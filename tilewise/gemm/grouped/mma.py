@@ -6,7 +6,7 @@ from functools import cache
 
 from tilewise.gemm import fused
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.families.mma.kernel import GROUP, LARGEST, PRODUCT, Matrix, matrix_of
+from tilewise.gemm.families.mma.kernel import GROUP, LARGEST, PRODUCT, Matrix, macros_of, matrix_of
 from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
 from tilewise.gemm.grouped.model import covered
 from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
@@ -136,8 +136,5 @@ def _kernel(
     return Kernel(SOURCE, "grouped_mma", {
         "K_IN_GROUPS": int(of == "k"), "OFFSET": OFFSET_TYPES[offset_dtype],
         "MOST_GROUPS": most_groups, "INPUT": TYPES[dtype], "OUTPUT": TYPES[out_dtype],
-        **tiles.macros,
-        "A_K_MAJOR": int(a.is_k_major), "A_WIDTH": a.width, "A_PARTIAL": int(a.is_partial),
-        "B_K_MAJOR": int(b.is_k_major), "B_WIDTH": b.width, "B_PARTIAL": int(b.is_partial),
-        "OVERLAP": int(overlap),
+        **tiles.macros, **macros_of(a, b), "OVERLAP": int(overlap),
     })  # fmt: skip

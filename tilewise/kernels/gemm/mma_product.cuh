@@ -13,11 +13,15 @@
 
 constexpr int WARPS_M = BLOCK_M / WARP_M, WARPS = WARPS_M * (BLOCK_N / WARP_N), THREADS = 32 * WARPS;
 
-#include "mma_tiles.cuh"
+#include "mma_unaligned.cuh"
 
 typedef Tile<BLOCK_M, A_K_MAJOR> TileA;
 typedef Tile<BLOCK_N, B_K_MAJOR> TileB;
-constexpr int STAGE = TileA::BYTES + TileB::BYTES, STEPS = BLOCK_K / 16;
+typedef Copier<TileA, A_K_MAJOR, A_WIDTH, A_PARTIAL, A_UNALIGNED> CopierA;
+typedef Copier<TileB, B_K_MAJOR, B_WIDTH, B_PARTIAL, B_UNALIGNED> CopierB;
+// A stage: A's tile, B's, and where they are unaligned the last piece of each of their rows.
+constexpr int TILES = TileA::BYTES + TileB::BYTES, EXTRAS_A = A_UNALIGNED ? 16 * TileA::ROWS : 0;
+constexpr int STAGE = TILES + EXTRAS_A + (B_UNALIGNED ? 16 * TileB::ROWS : 0), STEPS = BLOCK_K / 16;
 constexpr int ROWS = WARP_M / 16, COLUMNS = WARP_N / 16;  // of 16 x 16 sums in a warp's tile
 static_assert(BLOCK_M % WARP_M == 0 && BLOCK_N % WARP_N == 0 && WARP_M % 16 == 0 && WARP_N % 16 == 0);
 static_assert(STEPS % 2 == 0 && STAGES > 1);
@@ -56,23 +60,25 @@ template <typename At>
 __device__ inline void multiply(Sums& sum, u32 shared, const Lines& a, const Lines& b, const At& at,
                                 unsigned top, unsigned left) {
     if (at.begin >= at.end) return;  // nothing may be read
-    Copier<TileA, A_K_MAJOR, A_WIDTH, A_PARTIAL> copier_a(a, at.top, at.begin, at.end);
-    Copier<TileB, B_K_MAJOR, B_WIDTH, B_PARTIAL> copier_b(b, at.left, at.begin, at.end);
-    auto copy = [&](u32 stage) {
-        copier_a.copy(stage);
-        copier_b.copy(stage + TileA::BYTES);
+    CopierA copier_a(a, at.top, at.begin, at.end, TILES);
+    CopierB copier_b(b, at.left, at.begin, at.end, TileB::BYTES + EXTRAS_A);
+    auto copy = [&](u32 stage, bool is_first = false) {
+        copier_a.copy(stage, is_first);
+        copier_b.copy(stage + TileA::BYTES, is_first);
         cp_async_commit_group();
     };
-    auto wait = [] {  // until the next stage's tiles are there, and all threads have read those before
+    auto wait = [&](u32 stage) {  // until its tiles are there, and all threads have read those before
         cp_async_wait_group<STAGES - 2>();
+        copier_a.realign(stage);
+        copier_b.realign(stage + TileA::BYTES);
         __syncthreads();
     };
     #pragma unroll
-    for (int i = 0; i < STAGES - 1; ++i) copy(shared + i * STAGE);
+    for (int i = 0; i < STAGES - 1; ++i) copy(shared + i * STAGE, i == 0);
     const unsigned of_a = TileA::template first<true>(top), of_b = TileB::template first<false>(left);
     const u32 last = shared + (STAGES - 1) * STAGE;
     u32 reading = shared, writing = last;
-    wait();
+    wait(reading);
     Fragments fragments[2];
     fragments[0].load(reading, of_a, of_b, 0);
     for (unsigned k_steps = (at.end - at.begin - 1) / BLOCK_K + 1; k_steps > 0; --k_steps) {
@@ -80,7 +86,7 @@ __device__ inline void multiply(Sums& sum, u32 shared, const Lines& a, const Lin
         for (int i = 0; i < STEPS; ++i) {
             if (i == STEPS - 1) {
                 reading = reading == last ? shared : reading + STAGE;
-                wait();
+                wait(reading);
             }
             // After the last k-step, of zeros that are not used.
             fragments[(i + 1) % 2].load(reading, of_a, of_b, (i + 1) % STEPS);
@@ -94,73 +100,4 @@ __device__ inline void multiply(Sums& sum, u32 shared, const Lines& a, const Lin
     cp_async_wait_group<0>();
 }
 
-// A warp's sums go through shared memory, 16 rows of D at a time, so that neighbouring lanes store
-// neighbouring elements of D. The pitch lets the stores of pairs use all banks.
-constexpr int PITCH = WARP_N + 8, PIECE = 4;
-static_assert(WARPS * 16 * PITCH * sizeof(float) <= STAGES * STAGE);
-struct alignas(PIECE * sizeof(OUTPUT)) Piece { OUTPUT x[PIECE]; };
-template <int COUNT> struct alignas(COUNT * sizeof(float)) Numbers { float x[COUNT]; };
-
-// The epilogue of the 16 rows of sums at ``sums``, which are rows from ``top`` and columns from ``left``
-// of D. A lane stores WIDTH elements at once.
-template <int WIDTH, bool READS_C, typename P>
-__device__ inline void store_rows(const float* sums, const P& p, const Matrix<const OUTPUT>& c,
-                                  const Matrix<OUTPUT>& d, unsigned batch, unsigned top, unsigned left,
-                                  const Fused& fused) {
-    const unsigned at = threadIdx.x % 32 * WIDTH, y = at / WARP_N, x = at % WARP_N;
-    top += y, left += x;
-    sums += y * PITCH + x;
-    OUTPUT* to = d.at(top, left);
-    #pragma unroll(WIDTH > 1 && !READS_C && !FUSES ? 16 : 4)
-    for (int i = 0; i < 16 * WARP_N; i += 32 * WIDTH) {
-        const unsigned down = i / WARP_N, across = i % WARP_N;
-        if (top + down >= p.m || left + across >= p.columns) continue;
-        const Numbers<WIDTH> sum = *(const Numbers<WIDTH>*)(sums + down * PITCH + across);
-        Piece piece;
-        #pragma unroll
-        for (int j = 0; j < WIDTH; ++j) {
-            float value = scaled(sum.x[j], p.alpha);
-            if ((READS_C || FUSES) && left + across + j < p.n) {
-                if (READS_C) value = plus_c(value, p.beta, to_float(*c.at(top + down, left + across + j)));
-                value = fused(value, batch, top + down, left + across + j);
-            }
-            piece.x[j] = from_float<OUTPUT>(value);
-        }
-        OUTPUT* there = to + down * d.row_stride + across * d.column_stride;
-        if (WIDTH == PIECE && left + across + PIECE <= p.columns) *(Piece*)there = piece;
-        else
-            #pragma unroll
-            for (int j = 0; j < WIDTH; ++j)
-                if (left + across + j < p.columns) there[j * d.column_stride] = piece.x[j];
-    }
-}
-
-template <typename P, typename At>
-__device__ inline void store(const Sums& sum, float* sums, const P& p, const At& at, unsigned top,
-                             unsigned left, const Fused& fused) {
-    const Matrix<const OUTPUT> c = p.c[at.batch];
-    Matrix<OUTPUT> d = p.d[at.batch];
-    d.pointer += at.part * p.part_stride;
-    const bool by_pieces = d.column_stride == 1 && d.row_stride % PIECE == 0
-        && (size_t)d.pointer % sizeof(Piece) == 0;
-    const unsigned lane = threadIdx.x % 32;
-    float* own = sums + threadIdx.x / 32 * 16 * PITCH;
-    float2* to = (float2*)(own + lane / 4 * PITCH + lane % 4 * 2);
-    __syncthreads();  // all threads have read the tiles
-    #pragma unroll
-    for (int i = 0; i < ROWS; ++i) {
-        #pragma unroll
-        for (int j = 0; j < 2 * COLUMNS; ++j) {
-            const float* of = sum[i][j / 2][j % 2];
-            to[j * 4] = {of[0], of[1]};
-            to[j * 4 + 4 * PITCH] = {of[2], of[3]};  // 8 rows further on
-        }
-        __syncwarp();
-        const unsigned y = top + 16 * i;
-        if (by_pieces && p.beta == 0) store_rows<PIECE, false>(own, p, c, d, at.batch, y, left, fused);
-        else if (p.beta == 0) store_rows<1, false>(own, p, c, d, at.batch, y, left, fused);
-        else if (by_pieces) store_rows<PIECE, true>(own, p, c, d, at.batch, y, left, fused);
-        else store_rows<1, true>(own, p, c, d, at.batch, y, left, fused);
-        __syncwarp();
-    }
-}
+#include "mma_store.cuh"

@@ -54,7 +54,7 @@ template <int COUNT, bool K_MAJOR> struct Tile {
 // has up to 16 bytes, or where single elements are aligned to no more by the thread itself.
 // What lies past the last line or past the end of k becomes zeros. IS_PARTIAL is whether one copy may be
 // of elements some of which lie there: that takes more instructions.
-template <typename Tile, bool K_MAJOR, int WIDTH, bool IS_PARTIAL> struct Copier {
+template <typename Tile, bool K_MAJOR, int WIDTH, bool IS_PARTIAL, bool IS_UNALIGNED = false> struct Copier {
     static constexpr int ACROSS = Tile::ROW / WIDTH < THREADS ? Tile::ROW / WIDTH : THREADS;
     static constexpr int WIDE = Tile::ROW / WIDTH / ACROSS;  // copies of a thread in a row
     static constexpr int DOWN = THREADS / ACROSS;            // rows that are copied at once
@@ -65,7 +65,8 @@ template <typename Tile, bool K_MAJOR, int WIDTH, bool IS_PARTIAL> struct Copier
     unsigned x, y;      // the thread's first element in the tile
     int rows, columns;  // that are left from there on
 
-    __device__ Copier(const Lines& of, unsigned line, unsigned begin, unsigned end) : pitch(of.pitch) {
+    __device__ Copier(const Lines& of, unsigned line, unsigned begin, unsigned end, unsigned = 0)
+        : pitch(of.pitch) {
         x = threadIdx.x % ACROSS * WIDTH, y = threadIdx.x / ACROSS;
         const unsigned row = K_MAJOR ? line : begin, column = K_MAJOR ? begin : line;
         from = of.pointer + (size_t)(row + y) * pitch + column + x;
@@ -74,7 +75,7 @@ template <typename Tile, bool K_MAJOR, int WIDTH, bool IS_PARTIAL> struct Copier
         if (IS_IDLE && y >= Tile::ROWS) rows = 0;
     }
     // To the tile at ``to`` in shared memory.
-    __device__ void copy(u32 to) {
+    __device__ void copy(u32 to, bool = false) {
         if (!IS_IDLE || y < Tile::ROWS) {
             #pragma unroll
             for (int j = 0; j < WIDE; ++j) {
@@ -96,4 +97,5 @@ template <typename Tile, bool K_MAJOR, int WIDTH, bool IS_PARTIAL> struct Copier
         from += K_MAJOR ? BLOCK_K : BLOCK_K * pitch;
         (K_MAJOR ? columns : rows) -= BLOCK_K;
     }
+    __device__ void realign(u32) const {}
 };

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from tilewise.devices.limits import RESERVED_SHARED
 from tilewise.gemm import pack, splitk
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.mma import kernel, model
-from tilewise.gemm.families.mma.kernel import WIDTHS, Matrix, Way
+from tilewise.gemm.families.mma.kernel import PACKED, REALIGNED, WIDTHS, Matrix, Way
 from tilewise.gemm.family import NO_RATES, Offer
 from tilewise.gemm.product import ACCUMULATORS, Product
 from tilewise.kernel import Kernel
@@ -66,11 +68,12 @@ class Mma:
             for width in WIDTHS
             for is_partial in dict.fromkeys((False, width > 1))
         ]
-        for out in dict.fromkeys((dtype, ACCUMULATORS[dtype])):
-            for tiles in model.table_of(chip).tiles:
-                for a in reads:
-                    for b in reads:
-                        yield kernel.kernel_of(dtype, out, tiles, a, b, chip.is_hopper)
+        reads += [Matrix(is_k_major, 0, 1).realigned for is_k_major in (True, False)]
+        outs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
+        for out, tiles in itertools.product(outs, model.table_of(chip).tiles):
+            for a, b, unaligned in itertools.product(reads, reads, (False, True)):
+                if kernel.shared_of(tiles, a, b) + RESERVED_SHARED <= chip.shared:
+                    yield kernel.kernel_of(dtype, out, tiles, a, b, chip.is_hopper, unaligned)
         yield from splitk.kernels(dtype, chip.is_hopper)
         yield pack.kernel(chip.is_hopper)
 
@@ -78,10 +81,17 @@ class Mma:
         parts = kernel.parts_of(product, way)
         way = way._replace(parts=parts)
         names = "BA" if kernel.is_swapped(product) else "AB"
-        packed = [x for x, is_one in zip(names, way[2:], strict=True) if is_one]
-        choice = {"tiles": str(way.tiles), "parts": parts, "packed": sorted(packed)}
+        packed, realigned = (
+            sorted(x for x, read in zip(names, (way.a, way.b), strict=True) if read == how)
+            for how in (PACKED, REALIGNED)
+        )
+        choice = {
+            "tiles": str(way.tiles), "parts": parts, "packed": packed, "realigned": realigned
+        }  # fmt: skip
         words = f"{way.tiles}, {parts} parts" if parts > 1 else str(way.tiles)
+        if realigned:
+            words += f", {' and '.join(realigned)} realigned"
         if packed:
-            words = f"{' and '.join(sorted(packed))} repacked; then {words}"
+            words = f"{' and '.join(packed)} repacked; then {words}"
         make = partial(kernel.plan, product, way, chip.is_hopper, seconds)
         return Offer(self.name, seconds, make, choice, words, rank / seconds, parts > 1)

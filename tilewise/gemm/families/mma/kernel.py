@@ -24,6 +24,9 @@ DEEPEST = max(tiles.block_k for tiles in TILES)
 PIECE = 4  # elements of D that a thread stores at once, where they are aligned
 WIDTHS = (8, 4, 2, 1)
 """The elements that one copy may have."""
+COPIED, REALIGNED, PACKED = "copied", "realigned", "packed"
+"""How A or B comes to shared memory: by copies as wide as its rows allow, by 16-byte copies that
+are realigned there, or repacked by a launch before."""
 
 
 class Matrix(NamedTuple):
@@ -39,12 +42,25 @@ class Matrix(NamedTuple):
         The elements of one copy, one of :data:`WIDTHS`.
     is_partial : bool
         Whether they do not divide the contiguous dimension.
+    is_unaligned : bool
+        Whether it is :data:`REALIGNED`: then neither of these matters.
     """
 
     is_k_major: bool
     pitch: int
     width: int
     is_partial: bool = False
+    is_unaligned: bool = False
+
+    @property
+    def can_realign(self) -> bool:
+        """Whether it can be :data:`REALIGNED`: a k-step leads past the matrix's first 16 bytes."""
+        return self.is_k_major or self.pitch > 0
+
+    @property
+    def realigned(self) -> Matrix:
+        """The same, :data:`REALIGNED`."""
+        return Matrix(self.is_k_major, self.pitch, WIDTHS[0], is_unaligned=True)
 
 
 def matrix_of(x: Operand, lines: int, k: int, batch: int) -> Matrix | None:
@@ -117,6 +133,21 @@ def stores_pieces(p: Product) -> bool:
     return p.d.column_stride == 1 and is_aligned
 
 
+def stores_words(p: Product) -> bool:
+    """Return whether the kernel stores 16 bytes of D at once though its rows begin anywhere."""
+    is_plain = p.d.column_stride == 1 and p.beta == 0 and p.epilogue is None
+    return is_plain and not stores_pieces(p)
+
+
+def shared_of(tiles: Tiles, a: Matrix, b: Matrix) -> int:
+    """Return the bytes of a block's shared memory."""
+    extra = sum(
+        (lines if x.is_k_major else tiles.block_k) * x.is_unaligned
+        for x, lines in ((a, tiles.block_m), (b, tiles.block_n))
+    )
+    return tiles.shared + tiles.stages * 16 * extra
+
+
 class Way(NamedTuple):
     """A way to compute a product.
 
@@ -125,14 +156,14 @@ class Way(NamedTuple):
     tiles : Tiles
     parts : int
         The parts that k is divided into.
-    packs_a, packs_b : bool
-        Whether A and B are repacked before.
+    a, b : str
+        How A and B are read: :data:`COPIED`, :data:`REALIGNED` or :data:`PACKED`.
     """
 
     tiles: Tiles
     parts: int
-    packs_a: bool
-    packs_b: bool
+    a: str = COPIED
+    b: str = COPIED
 
 
 def parts_of(product: Product, way: Way) -> int:
@@ -165,8 +196,8 @@ def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
     places = {A: Place(B if turned else A), B: Place(A if turned else B)}
     operands = {A: p.a, B: p.b.transposed}
     copies, used = [], 0
-    for which, packs, lines in ((A, way.packs_a, p.m), (B, way.packs_b, p.n)):
-        if packs:
+    for which, read, lines in ((A, way.a, p.m), (B, way.b, p.n)):
+        if read == PACKED:
             packing = pack.packed(operands[which], lines, depth(p), p.batch)
             copies.append((packing, places[which], Place(WORKSPACE, used)))
             places[which], operands[which] = Place(WORKSPACE, used), packing.operand
@@ -182,13 +213,18 @@ def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
         words += ", swapped"
     if way.parts > 1:
         words += f", k in {way.parts} parts that are added up afterwards"
-    if copies:
-        names = " and ".join(
+    packed, realigned = (
+        " and ".join(
             "BA"[which] if turned else "AB"[which]
-            for which, packs in enumerate((way.packs_a, way.packs_b))
-            if packs
+            for which, read in enumerate((way.a, way.b))
+            if read == how
         )
-        words = f"{names} repacked, as the rows are not 16-byte aligned; then {words}"
+        for how in (PACKED, REALIGNED)
+    )
+    if realigned:
+        words += f", {realigned} realigned in shared memory"
+    if packed:
+        words = f"{packed} repacked, as the rows are not 16-byte aligned; then {words}"
     why = f"of its tiles these should be the fastest, {seconds * 1e6:.1f} µs"
     return Plan(tuple(steps), used, words, why)
 
@@ -201,11 +237,11 @@ def _multiply(
     out = p if sums is None else splitk.part_of(p)
     fields: dict[str, Any] = {}
     read: dict[int, Matrix] = {}
-    for name, which, lines in (("a", A, p.m), ("b", B, p.n)):
+    for name, which, how, lines in (("a", A, way.a, p.m), ("b", B, way.b, p.n)):
         x = operands[which]
         matrix = matrix_of(x, lines, k, p.batch)
         assert matrix is not None
-        read[which] = matrix
+        read[which] = matrix.realigned if how == REALIGNED else matrix
         fields[name] = {
             "pointer": places[which], "pitch": matrix.pitch, "batch_stride": x.batch_stride,
             "count": lines,
@@ -218,28 +254,38 @@ def _multiply(
         "part_k": part_k(p, way), "group": GROUP,
         "alpha": out.alpha, "beta": out.beta,
     })  # fmt: skip
-    kernel = kernel_of(p.dtype, out.out_dtype, tiles, read[A], read[B], overlap)
-    grid = (blocks_of(tiles, p), way.parts, 1)
-    launch = Launch(grid, (tiles.threads, 1, 1), (given,), tiles.shared, overlap=overlap)
+    a, b = read[A], read[B]
+    kernel = kernel_of(p.dtype, out.out_dtype, tiles, a, b, overlap, stores_words(out))
+    grid, shared = (blocks_of(tiles, p), way.parts, 1), shared_of(tiles, a, b)
+    launch = Launch(grid, (tiles.threads, 1, 1), (given,), shared, overlap=overlap)
     return fused.step(kernel, launch, out)
 
 
 def kernel_of(
-    dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool
-) -> Kernel:
-    """Return the kernel that reads A and B so."""
+    dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool,
+    unaligned: bool = False,
+) -> Kernel:  # fmt: skip
+    """Return the kernel that reads A and B so, and if ``unaligned`` :func:`stores_words`."""
     read_a, read_b = (x._replace(pitch=0) for x in (a, b))
-    return _kernel(dtype, out_dtype, tiles, read_a, read_b, overlap)
+    return _kernel(dtype, out_dtype, tiles, read_a, read_b, overlap, unaligned)
+
+
+def macros_of(a: Matrix, b: Matrix, unaligned: bool = False) -> dict[str, int]:
+    """Return the macros that say how A and B are read, and whether D :func:`stores_words`."""
+    return {
+        "A_K_MAJOR": int(a.is_k_major), "A_WIDTH": a.width, "A_PARTIAL": int(a.is_partial),
+        "A_UNALIGNED": int(a.is_unaligned),
+        "B_K_MAJOR": int(b.is_k_major), "B_WIDTH": b.width, "B_PARTIAL": int(b.is_partial),
+        "B_UNALIGNED": int(b.is_unaligned), "D_UNALIGNED": int(unaligned),
+    }  # fmt: skip
 
 
 @cache
 def _kernel(
-    dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool
+    dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool, unaligned: bool
 ) -> Kernel:
     defines = {
         "INPUT": TYPES[dtype], "OUTPUT": TYPES[out_dtype], **tiles.macros,
-        "A_K_MAJOR": int(a.is_k_major), "A_WIDTH": a.width, "A_PARTIAL": int(a.is_partial),
-        "B_K_MAJOR": int(b.is_k_major), "B_WIDTH": b.width, "B_PARTIAL": int(b.is_partial),
-        "OVERLAP": int(overlap),
+        **macros_of(a, b, unaligned), "OVERLAP": int(overlap),
     }  # fmt: skip
     return Kernel(SOURCE, "gemm_mma", defines)

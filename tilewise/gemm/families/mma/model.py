@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -15,13 +16,19 @@ from tilewise.devices.limits import MAX_GRID, RESERVED_SHARED
 from tilewise.gemm import splitk
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.mma.kernel import (
+    COPIED,
+    PACKED,
+    REALIGNED,
     WIDTHS,
+    Matrix,
     Way,
     blocks_of,
     can_pack,
     depth,
     matrix_of,
+    shared_of,
     stores_pieces,
+    stores_words,
     swapped,
 )
 from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
@@ -50,8 +57,13 @@ class Costs(NamedTuple):
         The seconds that a multiprocessor takes to store an element of D.
     unaligned : float
         How many times longer that takes where D's rows are not aligned.
+    elements : float
+        How many times longer it takes where D is stored by single elements.
     copy : float
-        The clocks that a multiprocessor takes for a copy of a few elements.
+        The clocks that a multiprocessor takes for a copy of a few elements, of those that are more
+        than copies of 16 bytes would be.
+    realigned : float
+        The clocks that it takes to realign 16 bytes in shared memory.
     memory : float
         The share of the GPU's memory rate at which A and B are read and D is written.
     pack : float
@@ -64,7 +76,9 @@ class Costs(NamedTuple):
     prologue: float
     epilogue: float
     unaligned: float
+    elements: float
     copy: float
+    realigned: float
     memory: float
     pack: float
     packed: float
@@ -74,11 +88,13 @@ COSTS = Costs(
     start=2.32e-6,
     prologue=0.219e-6,
     epilogue=87.3e-12,
-    unaligned=1.65,
-    copy=0.232,
+    unaligned=2.0,
+    elements=2.9,
+    copy=0.132,
+    realigned=0.963,
     memory=1.01,
-    pack=2.25e-6,
-    packed=1.86,
+    pack=1.68e-6,
+    packed=1.2,
 )
 SHARES: dict[str, tuple[float, float]] = {
     "128x256x32": (0.923, 0.868),
@@ -98,6 +114,18 @@ where a share is less, the block waits for its tiles: the smaller they are, the 
 multiply-add takes. The two times overlap in part, as the root of the sum of their squares. On
 another GPU the tensor cores have their own rate, and a multiprocessor takes as many clocks as an
 H200's for its tiles."""
+
+
+_READ = tuple(
+    Matrix(is_k_major, 0, WIDTHS[0], is_unaligned=is_unaligned)
+    for is_k_major in (True, False)
+    for is_unaligned in (True, False)
+)
+
+
+def _read_as(x: Matrix) -> Matrix:
+    """Return the one of _READ that takes as much shared memory."""
+    return _READ[2 * (not x.is_k_major) + (not x.is_unaligned)]
 
 
 class Table:
@@ -133,8 +161,6 @@ class Table:
         self._m = column([x.block_m for x in self.tiles])
         self._n = column([x.block_n for x in self.tiles])
         self._k = column([x.block_k for x in self.tiles])
-        fitting = [room // (x.shared + RESERVED_SHARED) for x in self.tiles]
-        self._residents = column([*map(min, fitting, (x.residents for x in self.tiles))])
         adds = self._m * self._n * self._k
         # What a k-step takes beside its multiply-adds, as an H200 has it: for the most part, its
         # tiles come from L2. It takes as many clocks elsewhere.
@@ -145,14 +171,25 @@ class Table:
             np.hypot(least, adds / of_h200 * np.sqrt(np.maximum(share**-2 - most**-2, 0.0)))
             for share in (column([shares[str(x)][i] for x in self.tiles]) for i in (0, 1))
         )
-        self._copies = costs.copy / chip.clock * self._k
+        self._residents = {
+            (a, b): column([self._residents_of(x, a, b) for x in self.tiles])
+            for a in _READ for b in _READ
+        }  # fmt: skip
+        self._by_clock = self._k / chip.clock
         # Stores are bound by memory.
         of_each = H200.memory / H200.multiprocessors
         self._store = costs.epilogue * of_each * chip.multiprocessors / chip.memory
         self.packs = costs.packed * chip.memory
 
-    def seconds(self, p: Product, parts: Floats, widths: tuple[int, int]) -> Floats:
-        """Return the seconds of the kernel alone, by tiles and by the number of parts.
+    def _residents_of(self, tiles: Tiles, a: Matrix, b: Matrix) -> int:
+        """Return the blocks that a multiprocessor holds at once; 0 where none fits."""
+        each = shared_of(tiles, a, b) + RESERVED_SHARED
+        return min(self._chip.shared // each, tiles.residents)
+
+    def seconds(
+        self, p: Product, parts: Floats, readings: Sequence[tuple[Matrix, Matrix]]
+    ) -> Floats:
+        """Return the seconds of the kernel alone: by reading, by tiles, by the number of parts.
 
         Parameters
         ----------
@@ -160,29 +197,44 @@ class Table:
             As the kernel computes it.
         parts : array
             Of k.
-        widths : (int, int)
-            The elements of one copy of A, and of B.
+        readings : sequence of (Matrix, Matrix)
+            How it reads A and B.
         """
         costs, chip = self.costs, self._chip
+        residents = np.array([self._residents[_read_as(a), _read_as(b)] for a, b in readings])
+        more = np.array([self._more(a, b) for a, b in readings])
         k = depth(p)
         tiles = np.ceil(p.m / self._m) * np.ceil(p.n / self._n) * p.batch
         waiting = np.ceil(tiles * parts / chip.multiprocessors)
-        generations = np.ceil(waiting / self._residents)
-        last = waiting - (generations - 1.0) * self._residents
-        # Copies of a few elements are made by as many instructions more.
-        copies = self._copies * (self._m / widths[0] + self._n / widths[1])
-        each = np.maximum(self._each, copies)
-        step = (generations - 1.0) * self._residents * each + np.maximum(self._alone, last * each)
-        found = step * np.ceil(k / (parts * self._k))
-        found += costs.prologue * generations
-        store = self._store * (1.0 if stores_pieces(p) else costs.unaligned)
+        generations = np.ceil(waiting / np.maximum(residents, 1.0))
+        before = (generations - 1.0) * residents
+        each, alone = self._each + more, self._alone + more
+        step = before * each + np.maximum(alone, (waiting - before) * each)
+        found = step * np.ceil(k / (parts * self._k)) + costs.prologue * generations
+        # Partial sums are aligned.
+        store = self._store * np.where(parts > 1, 1.0, self._store_factor(p))
         found += waiting * (self._m * self._n * store)
         of_a = p.m * k * (p.batch if p.a.batch_stride else 1)
         of_b = p.n * k * (p.batch if p.b.batch_stride else 1)
         bytes_moved = ITEM * (of_a + of_b) + p.batch * p.m * p.n * ITEM_SIZES[p.out_dtype]
         memory = bytes_moved / (costs.memory * chip.memory)
         seconds: Floats = costs.start + np.sqrt(found * found + memory * memory)
-        return seconds
+        return np.where(residents > 0, seconds, math.inf)
+
+    def _more(self, a: Matrix, b: Matrix) -> Floats:
+        """Return the seconds by which a k-step takes longer than where both are aligned.
+
+        Copies of a few elements are made by as many instructions more than those of 16 bytes.
+        """
+        copies = self._m * (1 / a.width - 1 / WIDTHS[0]) + self._n * (1 / b.width - 1 / WIDTHS[0])
+        pieces = (self._m * a.is_unaligned + self._n * b.is_unaligned) / WIDTHS[0]
+        more: Floats = self._by_clock * (self.costs.copy * copies + self.costs.realigned * pieces)
+        return more
+
+    def _store_factor(self, p: Product) -> float:
+        if stores_pieces(p):
+            return 1.0
+        return self.costs.unaligned if stores_words(p) else self.costs.elements
 
 
 @lru_cache(maxsize=64)
@@ -196,17 +248,17 @@ class Reading(NamedTuple):
 
     Attributes
     ----------
-    is_packed : bool
-        Whether it is repacked before.
-    width : int
-        The elements of one copy then.
+    how : str
+        :data:`~tilewise.gemm.families.mma.kernel.COPIED`, ``REALIGNED`` or ``PACKED``.
+    matrix : Matrix
+        What the kernel reads then.
     seconds : float
         Of repacking it, but for the launch.
     """
 
-    is_packed: bool
-    width: int
-    seconds: float
+    how: str
+    matrix: Matrix
+    seconds: float = 0.0
 
 
 class Priced(NamedTuple):
@@ -235,7 +287,7 @@ class Priced(NamedTuple):
         """Return the way at an index of the flattened arrays, its seconds and its rank."""
         reading, row, column = (int(x) for x in np.unravel_index(at, self.ranks.shape))
         a, b = self.readings[reading]
-        way = Way(self.tiles[row], int(self.parts[column]), a.is_packed, b.is_packed)
+        way = Way(self.tiles[row], int(self.parts[column]), a.how, b.how)
         return way, float(self.seconds.flat[at]), float(self.ranks.flat[at])
 
     def best(self) -> int:
@@ -273,17 +325,17 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
         parts, added = parts[1:], added[1:]
     fits = np.array([[blocks_of(x, p) <= MAX_GRID[0]] for x in table.tiles])
     of_parts = np.where(parts > 1, MARGIN, 1.0)
-    readings, seconds, ranks = [], [], []
-    for a in _readings(p.a, p.m, p, table):
-        for b in _readings(p.b.transposed, p.n, p, table):
-            packing = a.seconds + b.seconds
-            if a.is_packed or b.is_packed:
-                packing += table.costs.pack
-            found = table.seconds(p, parts, (a.width, b.width)) + (added + packing)
-            readings.append((a, b))
-            seconds.append(found)
-            ranks.append(np.where(fits, found * (MARGIN if packing else 1.0) * of_parts, math.inf))
-    return Priced(table.tiles, readings, parts, np.array(seconds), np.array(ranks))
+    readings = list(
+        itertools.product(_readings(p.a, p.m, p, table), _readings(p.b.transposed, p.n, p, table))
+    )
+    packing = np.array([
+        a.seconds + b.seconds + table.costs.pack * (PACKED in (a.how, b.how))
+        for a, b in readings
+    ])[:, np.newaxis, np.newaxis]  # fmt: skip
+    seconds = table.seconds(p, parts, [(a.matrix, b.matrix) for a, b in readings])
+    seconds += added + packing
+    factor = np.where(packing > 0, MARGIN, 1.0) * of_parts
+    return Priced(table.tiles, readings, parts, seconds, np.where(fits, seconds * factor, math.inf))
 
 
 def _counts(p: Product) -> int:
@@ -298,10 +350,13 @@ def _readings(x: Operand, lines: int, p: Product, table: Table) -> list[Reading]
     found = []
     k = depth(p)
     matrix, packs = matrix_of(x, lines, k, p.batch), can_pack(lines, k, p.batch)
-    # One element at a time is slower than a copy of all, even in small products.
-    if matrix is not None and (matrix.width > 1 or not packs):
-        found.append(Reading(False, matrix.width, 0.0))
+    realigns = matrix is not None and matrix.width < WIDTHS[0] and matrix.can_realign
+    # One element at a time is slower than any other way, even in small products.
+    if matrix is not None and (matrix.width > 1 or not (packs or realigns)):
+        found.append(Reading(COPIED, matrix))
+    if matrix is not None and realigns:
+        found.append(Reading(REALIGNED, matrix.realigned))
     if packs and (matrix is None or matrix.width < WIDTHS[0]):
         size = 2 * ITEM * lines * k * (p.batch if x.batch_stride else 1)
-        found.append(Reading(True, WIDTHS[0], size / table.packs))
+        found.append(Reading(PACKED, Matrix(True, 0, WIDTHS[0]), size / table.packs))
     return found

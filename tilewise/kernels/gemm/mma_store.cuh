@@ -1,0 +1,140 @@
+// How a warp's sums by mma.sync become elements of D.
+//
+// Macros: those of mma.cu. It is included by mma_product.cuh, after what it uses from there.
+#pragma once
+
+// A warp's sums go through shared memory, 16 rows of D at a time, so that neighbouring lanes store
+// neighbouring elements of D. The pitch lets the stores of pairs use all banks.
+constexpr int PITCH = WARP_N + 8, PIECE = 4;
+static_assert(WARPS * 16 * PITCH * sizeof(float) <= STAGES * STAGE);
+struct alignas(PIECE * sizeof(OUTPUT)) Piece { OUTPUT x[PIECE]; };
+template <int COUNT> struct alignas(COUNT * sizeof(float)) Numbers { float x[COUNT]; };
+
+// The epilogue of the 16 rows of sums at ``sums``, which are rows from ``top`` and columns from ``left``
+// of D. A lane stores WIDTH elements at once.
+template <int WIDTH, bool READS_C, typename P>
+__device__ inline void store_rows(const float* sums, const P& p, const Matrix<const OUTPUT>& c,
+                                  const Matrix<OUTPUT>& d, unsigned batch, unsigned top, unsigned left,
+                                  const Fused& fused) {
+    const unsigned at = threadIdx.x % 32 * WIDTH, y = at / WARP_N, x = at % WARP_N;
+    top += y, left += x;
+    sums += y * PITCH + x;
+    OUTPUT* to = d.at(top, left);
+    #pragma unroll(WIDTH > 1 && !READS_C && !FUSES ? 16 : 4)
+    for (int i = 0; i < 16 * WARP_N; i += 32 * WIDTH) {
+        const unsigned down = i / WARP_N, across = i % WARP_N;
+        if (top + down >= p.m || left + across >= p.columns) continue;
+        const Numbers<WIDTH> sum = *(const Numbers<WIDTH>*)(sums + down * PITCH + across);
+        Piece piece;
+        #pragma unroll
+        for (int j = 0; j < WIDTH; ++j) {
+            float value = scaled(sum.x[j], p.alpha);
+            if ((READS_C || FUSES) && left + across + j < p.n) {
+                if (READS_C) value = plus_c(value, p.beta, to_float(*c.at(top + down, left + across + j)));
+                value = fused(value, batch, top + down, left + across + j);
+            }
+            piece.x[j] = from_float<OUTPUT>(value);
+        }
+        OUTPUT* there = to + down * d.row_stride + across * d.column_stride;
+        if (WIDTH == PIECE && left + across + PIECE <= p.columns) *(Piece*)there = piece;
+        else
+            #pragma unroll
+            for (int j = 0; j < WIDTH; ++j)
+                if (left + across + j < p.columns) there[j * d.column_stride] = piece.x[j];
+    }
+}
+
+// The same for D's rows that begin anywhere, without C and a caller's function: sums are staged as elements
+// of D, each row as far behind a multiple of 16 bytes as D's, so that aligned 16 bytes are stored at once.
+// What a row has at its ends, in 16 bytes that it shares with its neighbours, is stored by elements.
+constexpr int WORD = 16 / sizeof(OUTPUT);
+
+// The elements from the last multiple of 16 bytes to ``row``.
+__device__ inline unsigned elements_behind(const OUTPUT* row) {
+    return (unsigned)(size_t)row / sizeof(OUTPUT) % WORD;
+}
+
+// The 16 rows that are staged at ``staged``, which are rows from ``top`` and columns from ``left`` of D.
+__device__ inline void store_staged(const OUTPUT* staged, const Matrix<OUTPUT>& d, unsigned top,
+                                    unsigned left, unsigned m, unsigned n) {
+    const unsigned lane = threadIdx.x % 32, columns = min(n - left, (unsigned)WARP_N);
+    constexpr int LANES = WARP_N / WORD;  // of a row
+    const unsigned word = lane % LANES * WORD;
+    #pragma unroll
+    for (int i = 0; i < 16; i += 32 / LANES) {
+        const unsigned y = i + lane / LANES;
+        OUTPUT* row = d.at(top + y, left);
+        const unsigned begin = elements_behind(row), end = begin + columns;
+        if (top + y < m && word >= begin && word + WORD <= end)
+            st_global(row - begin + word, *(const uint4*)(staged + y * PITCH + word));
+    }
+    // Of a row's first 16 bytes and its last ones, elements from ``begin`` to ``end``. In a warp's tile
+    // that is whole they are as many as 16 bytes have, or none.
+    #pragma unroll
+    for (int i = 0; i < 16; i += 32 / WORD) {
+        const unsigned y = i + lane / WORD, x = lane % WORD;
+        OUTPUT* row = d.at(top + y, left);
+        const unsigned begin = elements_behind(row), end = begin + columns, last = end / WORD * WORD;
+        if (top + y >= m) continue;
+        auto store_one = [&](unsigned at) { row[(int)at - (int)begin] = staged[y * PITCH + at]; };
+        const bool is_of_first = begin > 0 && x >= begin && x < end;
+        const bool is_of_last = last + x < end && (begin == 0 || last > 0);
+        if (is_of_first) store_one(x);
+        else if (is_of_last) store_one(last + x);
+        if (is_of_first && is_of_last) store_one(last + x);
+    }
+}
+
+template <typename P>
+__device__ inline void store_unaligned(const Sums& sum, OUTPUT* staged, const P& p, const Matrix<OUTPUT>& d,
+                                       unsigned top, unsigned left) {
+    const unsigned lane = threadIdx.x % 32, y = lane / 4;
+    staged += threadIdx.x / 32 * 16 * PITCH;
+    OUTPUT* to = staged + y * PITCH + elements_behind(d.at(top + y, left)) + lane % 4 * 2;
+    #pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        #pragma unroll
+        for (int j = 0; j < 2 * COLUMNS; ++j)
+            #pragma unroll
+            for (int l = 0; l < 4; ++l)  // two columns, and the same 8 rows further on
+                to[j * 8 + l % 2 + l / 2 * 8 * PITCH] = from_float<OUTPUT>(scaled(sum[i][j / 2][j % 2][l], p.alpha));
+        __syncwarp();
+        if (left < p.columns) store_staged(staged, d, top + 16 * i, left, p.m, p.columns);
+        __syncwarp();
+    }
+}
+
+template <typename P, typename At>
+__device__ inline void store(const Sums& sum, float* sums, const P& p, const At& at, unsigned top,
+                             unsigned left, const Fused& fused) {
+    const Matrix<const OUTPUT> c = p.c[at.batch];
+    Matrix<OUTPUT> d = p.d[at.batch];
+    d.pointer += at.part * p.part_stride;
+    if constexpr (D_UNALIGNED) {
+        __syncthreads();  // all threads have read the tiles
+        store_unaligned(sum, (OUTPUT*)sums, p, d, top, left);
+        return;
+    }
+    const bool by_pieces = d.column_stride == 1 && d.row_stride % PIECE == 0
+        && (size_t)d.pointer % sizeof(Piece) == 0;
+    const unsigned lane = threadIdx.x % 32;
+    float* own = sums + threadIdx.x / 32 * 16 * PITCH;
+    float2* to = (float2*)(own + lane / 4 * PITCH + lane % 4 * 2);
+    __syncthreads();  // all threads have read the tiles
+    #pragma unroll
+    for (int i = 0; i < ROWS; ++i) {
+        #pragma unroll
+        for (int j = 0; j < 2 * COLUMNS; ++j) {
+            const float* of = sum[i][j / 2][j % 2];
+            to[j * 4] = {of[0], of[1]};
+            to[j * 4 + 4 * PITCH] = {of[2], of[3]};  // 8 rows further on
+        }
+        __syncwarp();
+        const unsigned y = top + 16 * i;
+        if (by_pieces && p.beta == 0) store_rows<PIECE, false>(own, p, c, d, at.batch, y, left, fused);
+        else if (p.beta == 0) store_rows<1, false>(own, p, c, d, at.batch, y, left, fused);
+        else if (by_pieces) store_rows<PIECE, true>(own, p, c, d, at.batch, y, left, fused);
+        else store_rows<1, true>(own, p, c, d, at.batch, y, left, fused);
+        __syncwarp();
+    }
+}
