@@ -82,7 +82,7 @@ class Calls:
         makes: dict[str, Any] = {
             "bias": lambda: self.array(4, self.n, dtype=self.kinds[4]),
             "residual": lambda: self.array(5, *shape, dtype=self.kinds[5]),
-            "by": lambda: float(self.rng.choice([1.0, 2.0])),
+            "by": lambda: float(self.rng.choice([1.0, 2.0, 0.0, -0.0])),
         }
         if function is not None:
             given |= {"epilogue": function, **{name: makes[name]() for name in names}}
