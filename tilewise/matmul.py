@@ -89,8 +89,9 @@ def matmul(
         ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
     epilogue : callable, optional
         A function of the product's elements before they are rounded and stored, and of operands,
-        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. Each call calls it once, with symbols,
-        and it becomes part of the kernel. It may return a tuple: several results of one product.
+        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called with symbols, at each call
+        unless it can compute nothing else than before, and becomes part of the kernel. It may
+        return a tuple: several results of one product.
         Of pairs its first two parameters are elements of two products, as
         ``lambda gate, up: tilewise.silu(gate) * up``: of A and the two matrices that b is.
     pairs : str, optional

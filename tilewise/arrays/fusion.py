@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise.arrays.libraries import Array, Library, library_of
-from tilewise.epilogue import Traced, trace
+from tilewise.epilogue import Traced
+from tilewise.epilogue.remembered import remembered
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ORDERS
 from tilewise.numbers import scalar
@@ -140,7 +141,7 @@ def asked(
             )
         return None
     names = tuple(operands)
-    function = trace(epilogue, names, taken, pairs=pairs is not None)
+    function = remembered(epilogue, names, taken, pairs=pairs is not None)
     if function.operands == names:
         return Asked(function, tuple(operands.values()), pairs)
     return Asked(function, tuple([operands[name] for name in function.operands]), pairs)
