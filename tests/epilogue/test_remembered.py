@@ -158,6 +158,8 @@ def test_functions_of_one_code_may_differ(traces: list[Any]) -> None:
     with pytest.raises(TraceError, match="not 'y'"):
         remembered(function, ("x", "y"))
     assert remembered(function, (), pairs=True).takes_pairs
+    with pytest.raises(TraceError, match="not 'x'"):
+        remembered(function, ("x",), pairs=True)
     wrapping = again(function)
     wrapping.__wrapped__ = lambda acc, x, y: acc
     with pytest.raises(TraceError, match="give y="):
