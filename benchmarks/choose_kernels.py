@@ -36,7 +36,7 @@ import numpy as np
 import numpy.typing as npt
 from fit_hopper import ways_of
 
-from tilewise.explain import LAYOUTS, of_shape
+from tilewise.explanation import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.costs import COSTS

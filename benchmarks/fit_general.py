@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from gauss_newton import Floats, least_squares
 
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.general import COSTS, Costs, General, seconds
 from tilewise.gemm.product import Product

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares, minimize
 
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.costs import COSTS, Costs

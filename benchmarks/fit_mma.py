@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gauss_newton import Floats, least_squares
 
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.mma import kernel
 from tilewise.gemm.families.mma.family import Mma

@@ -27,6 +27,7 @@ import torch
 
 import tilewise
 from tilewise.arrays import repeat
+from tilewise.arrays.dispatched import route
 from tilewise.provenance import write
 
 CALLS, ROUNDS = 250, 9
@@ -67,7 +68,32 @@ def calls() -> dict[str, float]:
             "a @ b": lambda a=a, b=b: a @ b,  # type: ignore[misc]
             "torch.mm(a, b, out=d)": lambda a=a, b=b, d=d: torch.mm(a, b, out=d),  # type: ignore[misc]
         }
+        biased, bias = tilewise.Epilogue(lambda acc, bias: acc + bias), d[0].clone()
+        works |= {
+            "tilewise.matmul(a, b, epilogue=acc + bias)": (
+                lambda a=a, b=b, f=biased, x=bias: tilewise.matmul(a, b, epilogue=f, bias=x)  # type: ignore[misc]
+            ),
+            "the same, out=d": (
+                lambda a=a, b=b, f=biased, x=bias, d=d: tilewise.matmul(  # type: ignore[misc]
+                    a, b, epilogue=f, bias=x, out=d
+                )
+            ),
+            "torch.addmm(bias, a, b)": lambda a=a, b=b, x=bias: torch.addmm(x, a, b),  # type: ignore[misc]
+        }
         out |= {f"{name}, {size}^3": microseconds(work) for name, work in works.items()}
+    x, w = matrices(512, 256, 256)
+    w = torch.stack([w] * 4)
+    ends = torch.tensor([100, 256, 256, 512], device="cuda", dtype=torch.int32)
+    to = torch.empty(512, 256, device="cuda", dtype=torch.bfloat16)
+    out["tilewise.grouped_matmul(x, w, ends)"] = microseconds(
+        lambda: tilewise.grouped_matmul(x, w, ends)
+    )
+    out["tilewise.grouped_matmul(x, w, ends, out=d)"] = microseconds(
+        lambda: tilewise.grouped_matmul(x, w, ends, out=to)
+    )
+    theirs = getattr(torch, "_grouped_mm", None)
+    if theirs is not None:
+        out["torch._grouped_mm(x, w, ends)"] = microseconds(lambda: theirs(x, w, offs=ends))
     out["torch.empty"] = microseconds(
         lambda: torch.empty(256, 256, dtype=torch.bfloat16, device="cuda")
     )
@@ -75,21 +101,22 @@ def calls() -> dict[str, float]:
 
 
 def stages() -> dict[str, float]:
-    """Of ``tilewise.matmul(a, b)`` at 256^3."""
+    """Of ``tilewise.matmul(a, b)`` at 256^3; "the rest" has those that follow it in it."""
     a, b = matrices(256, 256, 256)
+    repeat.forget()
     d = tilewise.matmul(a, b)
-    call = (a, b, None, None, 1, 0, False, False, None, "auto")
-    _, record = repeat.find(*call)
-    assert record is not None
+    ((how, _), record), *_ = repeat._records.items()
     library, context = record.library, record.gpu.context
     stream = library.stream(context.ordinal)
-    addresses = (*map(library.address, (a, b)), 0, library.address(d), 0)
+    given = [x.data_ptr() for x in (a, b)]
+    addresses = (*given, 0, d.data_ptr(), 0)
     (launch,) = record.launches
     works: dict[str, Callable[[], object]] = {
-        "record": lambda: repeat.find(*call),
+        "the way": lambda: route(a, b),
+        "record": lambda: repeat.look(how, (a, b)),
+        "the rest": lambda: record.run(given),
         "context": lambda: context.is_ready,
-        "result": record.result,
-        "addresses": lambda: (library.address(a), library.address(b), library.address(d)),
+        "result": record.results[0],
         "stream": lambda: library.stream(context.ordinal),
         "launch": lambda: launch.enqueue(stream, addresses),
     }

@@ -52,7 +52,7 @@ from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
 from tilewise.compiler.ahead import WORKERS, compile_ahead, cores
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
-from tilewise.explain import LAYOUTS
+from tilewise.explanation import LAYOUTS
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import chip_of, kernels_of, plan_on
 from tilewise.gemm.steps import execute

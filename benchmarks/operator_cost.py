@@ -29,6 +29,10 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
     x, w, bias = (torch.randn(shape) for shape in ((SIZE, SIZE), (SIZE, SIZE), (SIZE,)))
     x, w, bias = (each.to(device, dtype) for each in (x, w, bias))
     leaf, of_d = torch.nn.Parameter(w), torch.randn(SIZE, SIZE).to(device, dtype)
+    out, added = torch.empty_like(x), torch.nn.Parameter(bias)
+    biased = tilewise.Epilogue(lambda acc, bias: acc + bias)
+    experts, ends = w.expand(2, SIZE, SIZE).contiguous(), torch.tensor([SIZE // 2, SIZE])
+    ends = ends.to(device, torch.int32)
     functional, ours = torch.nn.functional, tilewise.torch
     operator = torch.ops.tilewise.matmul.default
 
@@ -39,6 +43,14 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
         "tilewise's kernels alone": lambda: answer(x, w, transpose_b=True),
         "the choice of the way": lambda: route(x, w),
         "tilewise.matmul": lambda: tilewise.matmul(x, w, transpose_b=True),
+        "tilewise.matmul, out": lambda: tilewise.matmul(x, w, transpose_b=True, out=out),
+        "tilewise.matmul, epilogue": lambda: tilewise.matmul(
+            x, w, transpose_b=True, epilogue=biased, bias=bias
+        ),
+        "tilewise.matmul, epilogue and out": lambda: tilewise.matmul(
+            x, w, transpose_b=True, epilogue=biased, bias=bias, out=out
+        ),
+        "tilewise.grouped_matmul": lambda: tilewise.grouped_matmul(x, experts, ends),
         "tilewise.torch.matmul": lambda: ours.matmul(x, w, transpose_b=True),
         "torch.ops.tilewise.matmul": lambda: operator(x, w.mT),
         "tilewise.torch.linear": lambda: ours.linear(x, w),
@@ -47,6 +59,8 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
         "F.linear, bias": lambda: functional.linear(x, w, bias),
         "tilewise.torch.linear, recorded": lambda: ours.linear(x, leaf),
         "F.linear, recorded": lambda: functional.linear(x, leaf),
+        "tilewise.torch.linear, bias, recorded": lambda: ours.linear(x, leaf, added),
+        "F.linear, bias, recorded": lambda: functional.linear(x, leaf, added),
         "tilewise.torch.linear and backward": backward(ours.linear),
         "F.linear and backward": backward(functional.linear),
     }

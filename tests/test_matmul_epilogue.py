@@ -77,6 +77,15 @@ def test_operands_broadcast(place: str, operand: Any) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
+def test_a_zero_has_a_sign(place: str) -> None:
+    """After a call with the other zero, too: the two are equal, and their quotients are not."""
+    one = np.ones((1, 1), np.float32)
+    for zero, wanted in ((0.0, np.inf), (-0.0, -np.inf), (-1e-60, -np.inf), (0, np.inf)):
+        found = tw.matmul(one, one, epilogue=lambda acc, x: acc / x, x=zero, device=place)
+        assert found.item() == wanted
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_alpha_beta_and_c_come_before(place: str) -> None:
     c = normal(6, 7)
     found = tw.matmul(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import tilewise
-from tilewise.explain import explain_product, of_shape
+from tilewise.explanation import explain_product, of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import offers, plan_on

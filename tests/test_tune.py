@@ -26,7 +26,8 @@ from tilewise.compiler import cache as compiler_cache
 from tilewise.devices import Device
 from tilewise.devices.emulated import emulator
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explain import explain, explain_product, of_shape
+from tilewise.explain import explain
+from tilewise.explanation import explain_product, of_shape
 from tilewise.gemm import kept
 from tilewise.gemm.chip import H200, KNOWN, OLDEST, Chip, known
 from tilewise.gemm.families.hopper import kernel as hopper

@@ -55,7 +55,8 @@ from tilewise.errors import (
     UnsupportedInstructionError,
     VariableError,
 )
-from tilewise.explain import Explanation, explain
+from tilewise.explain import explain
+from tilewise.explanation import Explanation
 from tilewise.files.multiply import FileProduct, multiply_files
 from tilewise.grouped import grouped_matmul
 from tilewise.host.staging import free_staging

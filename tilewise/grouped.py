@@ -12,10 +12,9 @@ from tilewise.arrays.dispatched import DIRECT
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.grouped import GroupedCall
 from tilewise.arrays.libraries import Array
-from tilewise.arrays.operands import gpu_of, new, span
+from tilewise.arrays.operands import gpu_of, new
 from tilewise.devices import Device, DeviceArray, device_of
 from tilewise.devices.gpu import Gpu
-from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm.epilogue import Strided
 from tilewise.gemm.grouped.plan import plan_grouped
@@ -136,11 +135,11 @@ def _multiply(
     function: Asked | None = None,
 ) -> Any:
     """Multiply, with a traced epilogue; PyTorch's autograd does not see this call."""
-    key, again = repeat.find(
+    key, again, addresses = repeat.find(
         x, w, offsets, out, 1, 0, "grouped", out_dtype, device, asked=function
     )  # fmt: skip
     if again is not None and not check_offsets:
-        result = again.run(x, w, offsets, out, function)
+        result = again.run(addresses, out)
         if result is not None:
             return result
     call = grouped.check(x, w, offsets, out, out_dtype, device, function)
@@ -203,33 +202,15 @@ def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
     own += [each for _, each in call.fusion.arrays] if call.fusion else []
     used = [x, w, offsets, *stored, *(each for each, _ in given)]
     if key is not None and all(a is b for a, b in zip(own, used, strict=True)):
-        repeat.remember(key, _record(call, gpu, launches, results))
+        # The offsets are in C's place.
+        record = repeat.record(
+            library, gpu, launches, matrices=(x, w), operands=[each for each, _ in given],
+            results=results, c=offsets, c_may_be_result=False,
+            are_given=call.outs[0] is not None,
+            is_tuple=call.fusion is not None and call.fusion.function.is_tuple,
+        )  # fmt: skip
+        repeat.remember(key, record)
     return call.returned(results)
-
-
-def _record(
-    call: GroupedCall, gpu: Gpu, launches: tuple[Prepared, ...], results: Sequence[Array]
-) -> repeat.Repeat:
-    """Return what repeats a call that copied no array; the offsets are in C's place."""
-    library = call.library
-
-    def reach(x: Array) -> int:
-        view = library.view(x)
-        return 0 if view is None else span(view) * x.itemsize
-
-    arrays = (call.x, call.w, call.offsets, results[0])
-    return repeat.Repeat(
-        library=library,
-        gpu=gpu,
-        launches=launches,
-        result=library.maker(results[0]),
-        workspace=None,
-        reads_c=True,
-        reach=() if call.outs[0] is None else tuple(reach(x) for x in arrays),
-        is_c_like_out=False,
-        others=tuple(library.maker(x) for x in results[1:]),
-        is_tuple=call.fusion is not None and call.fusion.function.is_tuple,
-    )
 
 
 def _readable(call: GroupedCall, x: Array) -> tuple[Array, Operand]:

@@ -27,7 +27,6 @@ from tilewise.arrays.operands import (
 )
 from tilewise.devices import Device, DeviceArray, device_of
 from tilewise.devices.gpu import Gpu
-from tilewise.devices.prepared import Prepared
 from tilewise.errors import TilewiseError
 from tilewise.gemm import beside
 from tilewise.gemm.invariant import fixed
@@ -35,7 +34,6 @@ from tilewise.gemm.plan import chip_of, plan_product
 from tilewise.gemm.product import ACCUMULATORS, Operand, offset
 from tilewise.gemm.steps import execute
 from tilewise.host.product import multiply
-from tilewise.places import ITEM_SIZES
 from tilewise.tracebacks import hide_frames
 
 
@@ -91,8 +89,9 @@ def matmul(
         ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
     epilogue : callable, optional
         A function of the product's elements before they are rounded and stored, and of operands,
-        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. Each call calls it once, with symbols,
-        and it becomes part of the kernel. It may return a tuple: several results of one product.
+        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called with symbols, at each call
+        unless it can compute nothing else than before, and becomes part of the kernel. It may
+        return a tuple: several results of one product.
         Of pairs its first two parameters are elements of two products, as
         ``lambda gate, up: tilewise.silu(gate) * up``: of A and the two matrices that b is.
     pairs : str, optional
@@ -186,15 +185,20 @@ def _multiply(
     max_gpu_memory: int | str | None = None,
     asked: Asked | None = None,
     invariant: bool | None = None,
+    key: repeat.Key | None = None,
 ) -> Any:
-    """The same with an epilogue that was traced, which PyTorch does not see."""
+    """The same with an epilogue that was traced, which PyTorch does not see.
+
+    A caller that looks for repeated calls itself gives the ``key`` of this one.
+    """
     invariant = is_invariant(invariant)
-    key, again = repeat.find(
-        a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory,
-        invariant, asked=asked,
-    )  # fmt: skip
-    if again is not None and (result := again.run(a, b, c, out, asked)) is not None:
-        return result
+    if key is None:
+        key, again, addresses = repeat.find(
+            a, b, c, out, alpha, beta, transpose_a, transpose_b, out_dtype, device, max_gpu_memory,
+            invariant, asked=asked,
+        )  # fmt: skip
+        if again is not None and (result := again.run(addresses, out)) is not None:
+            return result
     call = check(
         a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked, invariant
     )
@@ -300,7 +304,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     a, b, c, up = _inputs(call)
     given = [strided(call, x) for _, x in call.fusion.arrays] if call.fusion else []
     found = _results(call)
-    result, target, view = found.results[0], found.stored[0], found.views[0]
+    view = found.views[0]
     of_d = result_operand(call, view)
     assert of_d is not None
     epilogue = epilogue_of(call, [how for _, how in given], found.views[1:])
@@ -327,51 +331,21 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     for each, stored in zip(found.results, found.stored, strict=True):
         if stored is not each:
             each[...] = stored
-    if key is not None and target is result:
-        views = a.view, b.view, None if c is None else c.view, view
-        arrays = [] if call.fusion is None else call.fusion.arrays
-        were_copied = any(x is not own for (x, _), (_, own) in zip(given, arrays, strict=True))
-        are_seen = all(x is None or x.view for x in (a, b, c, up))
-        if are_seen and not were_copied:
-            record = _record(call, gpu, launches, found.results, workspace, views)
-            repeat.remember(key, record)
-    return call.returned(found.results)
-
-
-def _record(
-    call: Call,
-    gpu: Gpu,
-    launches: tuple[Prepared, ...],
-    results: Sequence[Array],
-    workspace: Array | None,
-    views: Sequence[View | None],
-) -> repeat.Repeat:
-    """Of a call whose arrays are all used where they lie; the views are A's, B's, C's and D's."""
-    library = call.library
-    of_a, of_b, of_c, of_d = views
-    size, out_size = ITEM_SIZES[call.dtype], ITEM_SIZES[call.out_dtype]
-    assert of_a is not None
-    assert of_b is not None
-    assert of_d is not None
-    return repeat.Repeat(
-        library=library,
-        gpu=gpu,
-        launches=launches,
-        result=library.maker(results[0]),
-        workspace=None if workspace is None else library.maker(workspace),
-        reads_c=of_c is not None,
-        reach=()
-        if call.out is None
-        else (
-            size * span(of_a),
-            size * span(of_b),
-            0 if of_c is None else out_size * span(of_c),
-            out_size * span(of_d),
-        ),
-        is_c_like_out=of_c is not None and of_c.strides == of_d.strides,
-        others=tuple(library.maker(x) for x in results[1:]),
-        is_tuple=call.fusion is not None and call.fusion.function.is_tuple,
+    arrays = [] if call.fusion is None else [x for _, x in call.fusion.arrays]
+    of_operands = [x for x, _ in given]
+    are_own = all(
+        x is own
+        for x, own in zip((*found.stored, *of_operands), (*found.results, *arrays), strict=True)
     )
+    if key is not None and are_own and all(x is None or x.view for x in (a, b, c, up)):
+        matrices = [x.array for x in (a, b, up) if x is not None]
+        record = repeat.record(
+            library, gpu, launches, matrices=matrices, operands=arrays, results=found.results,
+            c=call.c, workspace=workspace, are_given=call.out is not None,
+            is_tuple=call.fusion is not None and call.fusion.function.is_tuple,
+        )  # fmt: skip
+        repeat.remember(key, record)
+    return call.returned(found.results)
 
 
 def _on(call: Call, device: Device) -> Any:

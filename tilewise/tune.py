@@ -16,7 +16,8 @@ from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explain import as_json, asked, of_shape, on_arrival, title
+from tilewise.explain import asked, on_arrival
+from tilewise.explanation import as_json, of_shape, title
 from tilewise.gemm import kept
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.family import Offer

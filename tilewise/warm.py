@@ -14,7 +14,7 @@ from tilewise import compiler
 from tilewise.arrays.operands import first_gpu
 from tilewise.compiler import ahead, cache
 from tilewise.devices import limits
-from tilewise.explain import LAYOUTS, of_shape
+from tilewise.explanation import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200, OLDEST, Chip
 from tilewise.gemm.every import every_kernel
 from tilewise.gemm.plan import chip_of, kernels_of

@@ -16,7 +16,7 @@ from tilewise import compiler
 from tilewise.cli.main import main
 from tilewise.compiler import ahead, nvrtc
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import plan_on
 from tilewise.kernel import Kernel

@@ -22,7 +22,7 @@ from tilewise import compiler
 from tilewise.compiler import Compiled, Parameter, includes, nvrtc, shipped, symbols
 from tilewise.compiler import cache as compiler_cache
 from tilewise.errors import CompileError, DeviceUnavailableError
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import kernels_of
 from tilewise.kernel import SOURCES, Kernel

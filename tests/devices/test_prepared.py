@@ -282,6 +282,31 @@ def test_what_reaches_the_driver() -> None:
         assert others == [PAIR.pack(5, 5004, 4000), (6012).to_bytes(8, "little")]
 
 
+def test_launches_at_one_time_have_parameters_of_their_own() -> None:
+    """Even a launch from within the driver's call of another one; and none are made in vain."""
+    context = Recorder([24, 8])
+    launch, depth = context.cuLaunchKernelEx, 3
+    begun: list[int] = []
+
+    def within(made: Any, _function: Any, values: int, _extra: int) -> tuple[int]:
+        begun.append(values)
+        if len(begun) < depth:
+            ready.enqueue(10 + len(begun), (len(begun), 0, 0))
+        return launch(made, _function, values, _extra)
+
+    context.cuLaunchKernelEx = within  # type: ignore[method-assign]
+    ready = prepared(context, Kernel(ADD, "add"), pair(5, Place(1, 4), Place(0)), Place(2, 12))
+    for _ in range(2):
+        ready.enqueue(10, (0, 0, 0))
+        streams = [said[3] for said, _ in context.launches]
+        firsts = [int.from_bytes(values[0][16:24], "little") for _, values in context.launches]
+        assert streams == [12, 11, 10]
+        assert firsts == [2, 1, 0]
+        assert len(set(begun)) == len(ready._free) == depth
+        context.launches.clear()
+        begun.clear()
+
+
 def test_a_refusal_by_the_driver_is_an_error() -> None:
     ready = prepared(
         Recorder([24, 8], status=3), Kernel(ADD, "add"), pair(0, Place(0), Place(0)), 8

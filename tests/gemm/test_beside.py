@@ -13,7 +13,7 @@ import pytest
 from tilewise import compiler
 from tilewise.compiler import ahead, nvrtc
 from tilewise.epilogue import trace
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm import beside, steps
 from tilewise.gemm.chip import H200
 from tilewise.gemm.epilogue import Epilogue

@@ -17,7 +17,8 @@ import pytest
 from reference import is_thorough
 
 from tilewise.devices.emulator import Emulator
-from tilewise.explain import explain, explain_product, of_shape
+from tilewise.explain import explain
+from tilewise.explanation import explain_product, of_shape
 from tilewise.gemm import kept, plan
 from tilewise.gemm.chip import H200, MEASURED_MEMORY, MEMORY_SHARE, Chip, chip_by
 from tilewise.gemm.families.hopper.family import Hopper

@@ -20,7 +20,7 @@ from tilewise.devices import get_device
 from tilewise.devices.emulated import emulator
 from tilewise.devices.limits import max_shared
 from tilewise.devices.occupancy import occupancy
-from tilewise.explain import of_shape
+from tilewise.explanation import of_shape
 from tilewise.gemm.chip import H200, Chip, chip_by
 from tilewise.gemm.families.simt import kernel as fma
 from tilewise.gemm.families.simt.family import Simt

@@ -33,24 +33,24 @@ def test_16_bit_results_are_rounded_once(torch: Any, tw: Any) -> None:
 
 
 def test_one_product_and_no_sum(torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bias is part of the kernel; with a gradient, of one row, it is C as it lies."""
+    """The bias is part of the kernel, whether autograd records the layer or not."""
     (own,) = dispatched._answers
     seen: list[Any] = []
 
-    def looked_at(x: Any, y: Any, c: Any = None, *args: Any, **options: Any) -> Any:
-        asked = args[8] if len(args) > 8 else None
-        seen.append(asked.operands[0] if asked else c)
-        return own(x, y, c, *args, **options)
+    def looked_at(*args: Any, asked: Any, **options: Any) -> Any:
+        seen.append(asked.operands[0])
+        return own(*args, asked=asked, **options)
 
     monkeypatch.setattr(dispatched, "_answers", [looked_at])
     w, bias = torch.randn(3, 4), torch.randn(3)
-    tw.linear(torch.randn(2, 4), w, bias)
-    assert seen.pop() is bias
-    w.requires_grad_()
-    tw.linear(torch.randn(1, 1, 4), w, bias)
-    assert seen.pop().data_ptr() == bias.data_ptr()
-    tw.linear(torch.randn(2, 4), w, bias)
-    assert seen == [None]
+    for leaf in (None, w, bias):
+        if leaf is not None:
+            leaf.requires_grad_()
+        for rows in ((2,), (1, 1)):
+            found = tw.linear(torch.randn(*rows, 4), w, bias)
+            assert found.requires_grad is (leaf is not None)
+            assert seen.pop() is bias
+            assert not seen
 
 
 @pytest.mark.parametrize("dtype", ["float64", "bfloat16"])
@@ -68,6 +68,37 @@ def test_gradients(torch: Any, tw: Any, dtype: str) -> None:
     assert_tensors_right(x.grad, of_d, w.detach())
     assert_tensors_right(w.grad, of_d.flatten(0, 1).mT, x.detach().flatten(0, 1))
     assert_tensors_right(bias.grad, torch.ones(6).to(kind), of_d.flatten(0, 1))
+
+
+@pytest.mark.parametrize("of_x", [(4,), (0, 4), (3, 4), (2, 3, 4)])
+@pytest.mark.parametrize("turned", ["none", "x", "w", "both"])
+@pytest.mark.parametrize("leaves", ["x", "w", "b", "xw", "wb", "xwb"])
+def test_gradients_beside_pytorchs(
+    torch: Any, tw: Any, of_x: tuple[int, ...], turned: str, leaves: str
+) -> None:
+    """Of vectors, no rows, batches; of what lies by columns; of some of the tensors."""
+
+    def layout(x: Any, name: str) -> Any:
+        is_turned = turned in (name, "both") and x.ndim > 1
+        return x.mT.contiguous().mT if is_turned else x
+
+    made = [torch.randn(of_x), torch.randn(5, 4), torch.randn(5)]
+    gradients, of_d = [], torch.randn(*of_x[:-1], 5).double()
+    for function in (tw.linear, torch.nn.functional.linear):
+        x, w, bias = (
+            layout(each.double(), name).detach().requires_grad_(name in leaves)
+            for each, name in zip(made, "xwb", strict=True)
+        )
+        found = function(x, w, bias)
+        found.backward(of_d)
+        gradients.append([found, x.grad, w.grad, bias.grad])
+        if function is tw.linear and w.requires_grad:  # which autograd does not copy, then
+            (of_w,) = torch.autograd.grad(tw.linear(x, w, bias), w, of_d)
+            assert of_w.stride() == w.stride()
+    for ours, theirs in zip(*gradients, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_what_is_wrong(torch: Any, tw: Any) -> None:

@@ -182,6 +182,39 @@ def test_operations_are_counted_as_pytorchs(torch: Any, tw: Any, of_x: tuple[int
     assert counts[0] == counts[1]
 
 
+def test_what_lies_between_autograd_and_the_kernels(torch: Any, tw: Any) -> None:
+    """A lazy negation, functional tensors, a subclass: they see the operator, with a gradient too.
+
+    ``torch.ops.tilewise.matmul`` calls the kernels at once only where nothing else would.
+    """
+    operator = torch.ops.tilewise.matmul
+    x, leaf = torch.randn(4, 4), torch.randn(4, 4, requires_grad=True)
+    called: list[str] = []
+
+    class Logging(torch.utils._python_dispatch.TorchDispatchMode):  # type: ignore[misc]
+        def __torch_dispatch__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            called.append(str(function))
+            return function(*args, **(kwargs or {}))
+
+    for w in (leaf.detach(), leaf):
+        torch.testing.assert_close(operator(torch._neg_view(x), w), -x @ w)
+        torch._enable_functionalization(reapply_views=True)
+        try:
+            found = operator(torch._to_functional_tensor(x), torch._to_functional_tensor(w))
+            assert torch._is_functional_tensor(found)
+            plain = torch._from_functional_tensor(found)
+        finally:
+            torch._disable_functionalization()
+        torch.testing.assert_close(plain.detach(), (x @ w).detach())
+        called.clear()
+        with Logging():
+            operator(x, w)
+        assert called == ["tilewise.matmul.default"]
+        assert operator(x, w).requires_grad is w.requires_grad
+
+
 def test_routes(torch: Any, tw: Any) -> None:
     class Own(torch.Tensor):  # type: ignore[misc]
         pass

@@ -25,6 +25,12 @@ class Route(Enum):
     TRANSFORMED = "by PyTorch's own products, which its transformations know"
 
 
+# A name is found faster than an attribute of an enumeration.
+DIRECT, RECORDED = Route.DIRECT, Route.GRADIENT
+
+_NUMBERS = (float, int, np.generic)
+
+
 def route(a: Array, *others: Any) -> Route:
     """Return how a call is answered.
 
@@ -42,10 +48,10 @@ def route(a: Array, *others: Any) -> Route:
     """
     torch = sys.modules.get("torch")  # a library that was never imported has made no array
     if torch is None or not isinstance(a, torch.Tensor):
-        return Route.DIRECT
+        return DIRECT
     if torch.compiler.is_compiling():
         return Route.OPERATOR
-    inner, plain = torch._C, (torch.Tensor, torch.nn.Parameter)
+    inner, tensor, parameter = torch._C, torch.Tensor, torch.nn.Parameter
     if (
         inner._functorch.maybe_current_level() is not None
         or torch.autograd.forward_ad._current_level >= 0
@@ -55,19 +61,19 @@ def route(a: Array, *others: Any) -> Route:
         return Route.OPERATOR
     is_recorded = False
     for x in (a, *others):
-        if x is None or isinstance(x, float | int | np.generic):
+        kind = type(x)
+        if kind is tensor or kind is parameter:
+            if x.requires_grad:
+                is_recorded = True
+        elif x is None or kind is float or kind is int or isinstance(x, _NUMBERS):
             continue
-        if isinstance(x, tuple | list):  # several results
+        elif isinstance(x, tuple | list):  # several results
             is_recorded = is_recorded or any(getattr(y, "requires_grad", False) for y in x)
-            continue
-        if type(x) not in plain:
+        else:
             # Of other libraries' arrays, the check of the call says that they don't belong.
-            return Route.OPERATOR if isinstance(x, torch.Tensor) else Route.DIRECT
-        is_recorded = is_recorded or x.requires_grad
-    return Route.GRADIENT if is_recorded and inner.is_grad_enabled() else Route.DIRECT
+            return Route.OPERATOR if isinstance(x, tensor) else DIRECT
+    return RECORDED if is_recorded and inner.is_grad_enabled() else DIRECT
 
-
-DIRECT = Route.DIRECT  # a name is found faster than an attribute of an enumeration
 
 _answers: list[Callable[..., Any]] = []
 

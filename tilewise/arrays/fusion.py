@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tilewise.arrays.libraries import Array, Library, library_of
-from tilewise.epilogue import Traced, trace
+from tilewise.epilogue import Traced
+from tilewise.epilogue.remembered import remembered
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ORDERS
 from tilewise.numbers import scalar
@@ -69,6 +70,21 @@ class Asked(NamedTuple):
     pairs: str | None = None
 
 
+class _Distinct(float):
+    """A number that is equal to itself alone."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+NEGATIVE_ZERO = _Distinct(-0.0)
+"""A number of an epilogue, whose plan is not that of 0."""
+
 APART = "apart"
 """Of pairs, whose matrices B are two arrays."""
 
@@ -124,8 +140,11 @@ def asked(
                 "are for an epilogue"
             )
         return None
-    function = trace(epilogue, tuple(operands), taken, pairs=pairs is not None)
-    return Asked(function, tuple(operands[name] for name in function.operands), pairs)
+    names = tuple(operands)
+    function = remembered(epilogue, names, taken, pairs=pairs is not None)
+    if function.operands == names:
+        return Asked(function, tuple(operands.values()), pairs)
+    return Asked(function, tuple([operands[name] for name in function.operands]), pairs)
 
 
 def fusion(
@@ -176,7 +195,8 @@ def _operand(library: Library, name: str, x: Any, sums: str) -> Array | float:
     if isinstance(x, float) and not math.isfinite(x):
         return math.nan if math.isnan(x) else x  # one NaN, that plans are found again by
     if isinstance(x, int | float | np.number):
-        return scalar(x, sums, name)  # type: ignore[arg-type]
+        value = scalar(x, sums, name)  # type: ignore[arg-type]
+        return value if value or math.copysign(1, value) > 0 else NEGATIVE_ZERO
     found = library_of(x)
     if found is None:
         raise TypeError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -41,7 +41,7 @@ class Library(Protocol):
     ----------
     name : str
     repeatable : tuple of type
-        Of arrays on a GPU that :meth:`signature` says all of.
+        Of arrays on a GPU that :meth:`signatures` says all of.
     """
 
     name: str
@@ -73,8 +73,14 @@ class Library(Protocol):
         """An array of NumPy's at the same addresses, to compare them and not to read."""
         ...
 
-    def signature(self, x: Array) -> Hashable:
-        """All that decides what becomes of an array: of its address, the offset."""
+    def signatures(self, arrays: Sequence[Array]) -> tuple[Hashable, list[int]]:
+        """All that decides what becomes of arrays, but for their addresses; and those.
+
+        Raises
+        ------
+        Exception
+            Any, where one is not :attr:`repeatable`.
+        """
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
@@ -156,9 +162,16 @@ class _Arrays:
             return np.asarray(x)
         return _stand_in(int(x.data.ptr), tuple(x.shape), tuple(x.strides), x.itemsize)
 
-    def signature(self, x: Array) -> Hashable:
-        data = x.data
-        return x.shape, x.strides, x.dtype, data.device_id, data.ptr % ALIGNMENT
+    def signatures(self, arrays: Sequence[Array]) -> tuple[Hashable, list[int]]:
+        found, addresses = [], []
+        for x in arrays:
+            if type(x) not in self.repeatable:
+                raise TypeError
+            data = x.data
+            address = data.ptr
+            addresses.append(address)
+            found.append((x.shape, x.strides, x.dtype, data.device_id, address % ALIGNMENT))
+        return tuple(found), addresses
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         kind = like.dtype if like.dtype.name == dtype else np.dtype(dtype)
@@ -213,6 +226,10 @@ class _Torch:
         # Builds with no CUDA don't have it, nor any stream. The public function takes 1 µs.
         raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
         self.stream: Callable[[int], int] = raw or self._stream
+        self.address: Callable[[Array], int] = module.Tensor.data_ptr
+        # What graphs of inductor allocate by: on the current GPU, past the dispatcher.
+        guards = getattr(getattr(module._C, "_dynamo", None), "guards", None)
+        self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
 
     def check(self, x: Array, what: str) -> None:
         if x.layout != self._torch.strided or not (x.is_cuda or x.is_cpu):
@@ -233,9 +250,6 @@ class _Torch:
     def _stream(self, ordinal: int) -> int:
         return int(self._torch.cuda.current_stream(ordinal).cuda_stream)
 
-    def address(self, x: Array) -> int:
-        return int(x.data_ptr())
-
     def view(self, x: Array) -> View | None:
         pointer = self.address(x)
         # A tensor may be lazily negated (torch.Tensor.is_neg): its memory holds the opposite.
@@ -248,23 +262,25 @@ class _Torch:
         strides = tuple(size * stride for stride in x.stride())
         return _stand_in(x.data_ptr(), tuple(x.shape), strides, size)
 
-    def signature(self, x: Array) -> Hashable:
-        return (
-            x.shape,
-            x.stride(),
-            x.dtype,
-            x.device,
-            x.is_neg(),
-            x.data_ptr() % ALIGNMENT,
-        )
+    def signatures(self, arrays: Sequence[Array]) -> tuple[Hashable, list[int]]:
+        known, found, addresses = self.repeatable, [], []
+        for x in arrays:
+            if type(x) not in known:
+                raise TypeError
+            address = x.data_ptr()
+            addresses.append(address)
+            found.append((x.shape, x.stride(), x.dtype, x.device, x.is_neg(), address % ALIGNMENT))
+        return tuple(found), addresses
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
         return self._torch.empty(shape, dtype=getattr(self._torch, dtype), device=like.device)
 
     def maker(self, x: Array) -> Callable[[], Array]:
+        shape, strides = tuple(x.shape), x.stride()
+        if self._empty_strided is not None and x.is_cuda and self._torch.cuda.device_count() == 1:
+            return partial(self._empty_strided, shape, strides, x.dtype)
         # Faster than torch.empty, whose shape may be given in several ways.
-        make = self._torch.empty_strided
-        return partial(make, tuple(x.shape), x.stride(), dtype=x.dtype, device=x.device)
+        return partial(self._torch.empty_strided, shape, strides, dtype=x.dtype, device=x.device)
 
     def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
         copy = self.empty(shape, self.dtype_of(x), x)

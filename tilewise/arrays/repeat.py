@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
-from tilewise.arrays.fusion import Asked
+from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import Array, Library, repeatable
+from tilewise.arrays.operands import span
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm.product import ALIGNMENT
@@ -14,7 +16,27 @@ from tilewise.gemm.product import ALIGNMENT
 RECORDS = 4096
 
 Key = tuple[Any, ...]
-_NUMBERS = (int, float)
+_NUMBERS, _SEQUENCES = (int, float), (tuple, list)
+
+
+class Apart(NamedTuple):
+    """An array and a result of a call, by their numbers in it: they must not overlap.
+
+    Attributes
+    ----------
+    array, extent : int
+        The array, and the bytes from its first element to behind its last one.
+    result, result_extent : int
+        The same of the result.
+    may_be_result : bool
+        Whether it may be the result itself: each of its elements is read before it is written.
+    """
+
+    array: int
+    extent: int
+    result: int
+    result_extent: int
+    may_be_result: bool
 
 
 class Repeat(NamedTuple):
@@ -25,18 +47,15 @@ class Repeat(NamedTuple):
     library : Library
     gpu : Gpu
     launches : tuple of Prepared
-    result : callable
-        A new array for the result.
+    results : tuple of callable
+        New arrays for the results; empty where the caller gives them.
     workspace : callable or None
         A new array for the launches; None if they need none.
-    reads_c : bool
-    reach : (int, int, int, int) or tuple()
-        Bytes from the first element's to behind the last one's: of A, B, C and the result. Empty
-        where that is new each time, and overlaps nothing.
-    is_c_like_out : bool
-        Whether C may be the result: both lie alike.
-    others : tuple of callable
-        New arrays for the results besides the first.
+    arranged : callable
+        The addresses that the launches take, of the call's own, then those of new results and of
+        the workspace, and 0.
+    apart : tuple of Apart
+        What must not overlap; empty where the results are new, and overlap nothing.
     is_tuple : bool
         Whether the results are returned as a tuple.
     """
@@ -44,18 +63,21 @@ class Repeat(NamedTuple):
     library: Library
     gpu: Gpu
     launches: tuple[Prepared, ...]
-    result: Callable[[], Array]
+    results: tuple[Callable[[], Array], ...]
     workspace: Callable[[], Array] | None
-    reads_c: bool
-    reach: Sequence[int]
-    is_c_like_out: bool
-    others: tuple[Callable[[], Array], ...] = ()
-    is_tuple: bool = False
+    arranged: Callable[[Sequence[int]], Sequence[int]]
+    apart: tuple[Apart, ...]
+    is_tuple: bool
 
-    def run(
-        self, a: Array, b: Any, c: Array | None, out: Array | None, asked: Asked | None = None
-    ) -> Any:
+    def run(self, addresses: Sequence[int], out: Array | Sequence[Array] | None = None) -> Any:
         """What the call returns; None where the addresses ask for a closer look.
+
+        Parameters
+        ----------
+        addresses : sequence of int
+            Of the call's arrays, as :func:`find` gives them.
+        out : array or sequence of array, optional
+            The results, where the caller gives them.
 
         Raises
         ------
@@ -66,58 +88,129 @@ class Repeat(NamedTuple):
         """
         context = self.gpu.context
         if context.is_ready:
-            return self._run(a, b, c, out, asked)
+            return self._run(addresses, out)
         with context.current():
-            return self._run(a, b, c, out, asked)
+            return self._run(addresses, out)
 
-    def _run(
-        self, a: Array, b: Any, c: Array | None, out: Array | None, asked: Asked | None
-    ) -> Any:
-        address = self.library.address
-        up = None
-        if type(b) is tuple:
-            b, up = b
-        of_a, of_b = address(a), address(b)
-        of_c = address(c) if self.reads_c else 0
+    def _run(self, addresses: Sequence[int], out: Any) -> Any:
+        library, gpu, launches, results, workspace, arranged, apart, is_tuple = self
+        for array, extent, result, result_extent, may_be_result in apart:
+            begin, there = addresses[array], addresses[result]
+            if begin < there + result_extent and there < begin + extent:
+                if may_be_result and begin == there:
+                    continue
+                return None
+        address, known = library.address, [*addresses]
         if out is None:
-            out = self.result()
-            of_out = address(out)
-            if of_out % ALIGNMENT:
-                return None
-        else:
-            of_out = address(out)
-            if self._may_overlap((of_a, of_b, of_c), of_out):
-                return None
-        workspace = None if self.workspace is None else self.workspace()
-        of_workspace = 0 if workspace is None else address(workspace)
-        stream = self.library.stream(self.gpu.context.ordinal)
-        addresses: tuple[int, ...] = (of_a, of_b, of_c, of_out, of_workspace)
-        if asked is None:
-            for launch in self.launches:
-                launch.enqueue(stream, addresses)
-            return out
-        others = [make() for make in self.others]
-        arrays = [x for x in asked.operands if type(x) not in _NUMBERS]
-        arrays += others
-        if up is not None:
-            arrays.append(up)
-        addresses += tuple(map(address, arrays))
-        for launch in self.launches:
-            launch.enqueue(stream, addresses)
-        return (out, *others) if self.is_tuple else out
+            out = []
+            for make in results:
+                x = make()
+                there = address(x)
+                if there % ALIGNMENT:
+                    return None
+                out.append(x)
+                known.append(there)
+        elif type(out) not in _SEQUENCES:
+            out = (out,)
+        if workspace is not None:
+            space = workspace()  # freed in the stream's order: not before the launches are done
+            known.append(address(space))
+        known.append(0)
+        where, stream = arranged(known), library.stream(gpu.context.ordinal)
+        for launch in launches:
+            launch.enqueue(stream, where)
+        return tuple(out) if is_tuple else out[0]
 
-    def _may_overlap(self, inputs: tuple[int, int, int], out: int) -> bool:
-        """Whether an input lies between the result's first and last byte, or they in it."""
-        *reaches, reach = self.reach
-        for index, (begin, extent) in enumerate(zip(inputs, reaches, strict=True)):
-            if index == 2 and begin == out and self.is_c_like_out:
-                continue
-            if begin < out + reach and out < begin + extent:
-                return True
-        return False
+
+def record(
+    library: Library,
+    gpu: Gpu,
+    launches: tuple[Prepared, ...],
+    *,
+    matrices: Sequence[Array],
+    operands: Sequence[Array],
+    results: Sequence[Array],
+    c: Array | None,
+    c_may_be_result: bool = True,
+    workspace: Array | None = None,
+    are_given: bool,
+    is_tuple: bool,
+) -> Repeat:
+    """What a call came to whose arrays were all used where they lie.
+
+    Parameters
+    ----------
+    library, gpu, launches, is_tuple
+        As :class:`Repeat` has them.
+    matrices : sequence of array
+        A and B; or A and, of pairs in two arrays, both B.
+    operands : sequence of array
+        The arrays among an epilogue's operands.
+    results : sequence of array
+    c : array or None
+        C, or a grouped product's offsets; None where it is not read.
+    c_may_be_result : bool, optional
+        Whether C may be the result itself, where both lie alike.
+    workspace : array, optional
+        As the launches need it.
+    are_given : bool
+        Whether the caller gave the results.
+    """
+    # From the front in the order of find(), and from the back in that of run().
+    first = len(matrices)
+    of_operands = range(first, first + len(operands))
+    first += len(operands)
+    of_results = range(first, first + len(results))
+    of_c = first + len(results) if are_given else first
+    nothing, of_workspace = -1, -1 if workspace is None else -2
+    if not are_given:
+        of_results = range(of_workspace - len(results), of_workspace)
+    order = (
+        0, 1, nothing if c is None else of_c, of_results[0], of_workspace,
+        *of_operands, *of_results[1:], *range(2, len(matrices)),
+    )  # fmt: skip
+    apart: list[Apart] = []
+    if are_given:
+        read = [(i, x, False) for i, x in enumerate(matrices)]
+        read += [(i, x, True) for i, x in zip(of_operands, operands, strict=True)]
+        if c is not None:
+            read.append((of_c, c, c_may_be_result))
+        for at, result in zip(of_results, results, strict=True):
+            extent, how = _extent(library, result), _how(library, result)
+            apart += (
+                Apart(i, _extent(library, x), at, extent, may_be and _how(library, x) == how)
+                for i, x, may_be in read
+            )
+            read.append((at, result, False))
+    return Repeat(
+        library=library,
+        gpu=gpu,
+        launches=launches,
+        results=() if are_given else tuple(map(library.maker, results)),
+        workspace=None if workspace is None else library.maker(workspace),
+        arranged=itemgetter(*order),
+        apart=tuple(apart),
+        is_tuple=is_tuple,
+    )
+
+
+def _extent(library: Library, x: Array) -> int:
+    """Bytes from an array's first element to behind its last one."""
+    view = library.view(x)
+    assert view is not None
+    return int(x.itemsize) * span(view)
+
+
+def _how(library: Library, x: Array) -> object:
+    """How an array lies: two that lie alike and begin at one address are one array."""
+    place = library.stand_in(x)
+    return place.shape, place.strides
 
 
 _records: dict[Key, Repeat] = {}
+
+Found = tuple[Key | None, Repeat | None, list[int]]
+_NOTHING: Found = (None, None, [])
 
 
 def find(
@@ -129,7 +222,7 @@ def find(
     beta: float,
     *options: object,
     asked: Asked | None = None,
-) -> tuple[Key | None, Repeat | None]:
+) -> Found:
     """A call's key, and the record of one like it.
 
     Returns
@@ -138,41 +231,47 @@ def find(
         All that decides how it is answered, but for where its arrays lie; None where the call
         must be looked at closely each time.
     record : Repeat or None
+    addresses : list of int
+        Of the call's arrays, for :meth:`Repeat.run`.
     """
-    library = repeatable.get(type(a))
-    of_b = b if type(b) is tuple else (b,)
-    if library is None or any(repeatable.get(type(x)) is not library for x in of_b):
-        return None, None
     # Of other types, a number may change, and True is no number here.
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS:
-        return None, None
-    for x in (c, out):
-        if x is not None and repeatable.get(type(x)) is not library:
-            return None, None
-    signature = library.signature
-    of_epilogue: Key = ()
+        return _NOTHING
+    arrays, how = [a, b], (alpha, beta, *options)
+    if asked is not None:
+        if asked.pairs == APART:
+            arrays = [a, *b]
+        given: list[object] = []  # numbers; of arrays, None
+        for x in asked.operands:
+            if type(x) in _NUMBERS:
+                given.append(x or repr(x))  # 0.0 and -0.0 are equal, and give other results
+            else:
+                given.append(None)
+                arrays.append(x)
+        how = (*how, asked.function, asked.pairs, *given)
+    if out is not None:
+        if type(out) in _SEQUENCES:
+            arrays += out
+            how = (*how, len(out))
+        else:
+            arrays.append(out)
+            how = (*how, 1)
+    if c is not None:
+        arrays.append(c)
+    return look(how, arrays)
+
+
+def look(how: tuple[object, ...], arrays: Sequence[Array]) -> Found:
+    """What :func:`find` gives for a call whose arrays are known, and all else that decides it."""
+    library = repeatable.get(type(arrays[0]))
+    if library is None:
+        return _NOTHING
     try:
-        if asked is not None:
-            if out is not None:
-                return None, None
-            of_epilogue = (
-                asked.function,
-                asked.pairs,
-                *(x if type(x) in _NUMBERS else signature(x) for x in asked.operands),
-            )
-        key = (
-            signature(a),
-            tuple(map(signature, of_b)),
-            None if c is None else signature(c),
-            None if out is None else signature(out),
-            alpha,
-            beta,
-            *options,
-            *of_epilogue,
-        )
-        return key, _records.get(key)
+        signatures, addresses = library.signatures(arrays)
+        key = how, signatures
+        return key, _records.get(key), addresses
     except Exception:  # whatever an array's own library raises; a closer look says it in our words
-        return None, None
+        return _NOTHING
 
 
 def remember(key: Key, record: Repeat) -> None:

@@ -82,6 +82,21 @@ def _words(driver: Any, status: Any) -> str:
     return f"{status.name}: {text.decode() if text else 'unknown error'}"
 
 
+class _Forks:
+    """How often this process's line was forked, up to it: cheaper to ask than the process's id."""
+
+    count = 0
+
+    @classmethod
+    def begin_anew(cls) -> None:
+        """Count one more, in a process that was just forked."""
+        cls.count += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_Forks.begin_anew)
+
+
 class Context:
     """The primary context of one GPU, the one that PyTorch and CuPy use too.
 
@@ -100,7 +115,8 @@ class Context:
         self.core, self.driver = load()
         self.tensor_maps = TensorMaps(self.driver)
         self.lost = ""
-        self._process = os.getpid()
+        self._forks = _Forks.count
+        self._get_current = self.driver.cuCtxGetCurrent
         try:
             self.ordinal = int(self.core.Device(ordinal).device_id)
             self._handle = self.call("cuDevicePrimaryCtxRetain", self.call_device())
@@ -144,7 +160,7 @@ class Context:
     @property
     def is_of_this_process(self) -> bool:
         """Whether this process made it; False in one forked from that."""
-        return os.getpid() == self._process
+        return _Forks.count == self._forks
 
     def check_process(self) -> None:
         """Raise DeviceUnavailableError in a process forked from the one that made it."""
@@ -172,9 +188,7 @@ class Context:
     def is_ready(self) -> bool:
         """Whether :meth:`current` has nothing to do or to refuse in the calling thread."""
         return (
-            not self.lost
-            and os.getpid() == self._process
-            and self.driver.cuCtxGetCurrent()[1] == self._handle
+            not self.lost and _Forks.count == self._forks and self._get_current()[1] == self._handle
         )
 
     def call(self, function: str, *args: Any) -> Any:

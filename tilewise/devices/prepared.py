@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -27,12 +26,19 @@ class Ready:
     launch : Launch
         Without its arguments.
     values : Values
+
+    Attributes
+    ----------
+    values : Values
     """
 
     def __init__(self, context: Context, function: Any, launch: Launch, values: Values) -> None:
         self._context = context
-        self._values = values  # keeps them alive
+        self.values = values  # they must live as long as this
+        self._address = values.address
         self._function = function
+        self._launch = context.driver.cuLaunchKernelEx
+        self._stream: Any = None  # the one of the configuration
         driver = context.driver
         self._configuration = configuration = driver.CUlaunchConfig()
         configuration.gridDimX, configuration.gridDimY, configuration.gridDimZ = launch.grid
@@ -55,10 +61,9 @@ class Ready:
             If the driver refuses.
         """
         # Not by cuda.core.launch, which takes no structures.
-        self._configuration.hStream = stream
-        (status,) = self._context.driver.cuLaunchKernelEx(
-            self._configuration, self._function, self._values.address, 0
-        )
+        if stream != self._stream:
+            self._configuration.hStream = self._stream = stream
+        (status,) = self._launch(self._configuration, self._function, self._address, 0)
         if status:
             raise self._context.error(status, "cuLaunchKernelEx")
 
@@ -118,17 +123,22 @@ class Prepared:
                 else:
                     whole = data[i]
                     data[i] = whole[:offset] + template + whole[offset + TENSOR_MAP_BYTES :]
-        values = Values(data)
-        self._context, self._words = context, values.words
+        self._context, self._data = context, data
+        self._function, self._launch = function, launch
+        ready = self._another()
+        first = ready.values.first
         self._slots = [
-            (first + offset // 8, place.array, place.offset)
-            for first, (_, places) in zip(values.first, bound, strict=True)
+            (begin + offset // 8, place.array, place.offset)
+            for begin, (_, places) in zip(first, bound, strict=True)
             for offset, place in places
         ]
-        self._encoded_anew = [(values.first[i] + offset // 8, x) for i, offset, x in anew]
-        self._ready = Ready(context, function, launch, values)
+        self._encoded_anew = [(first[i] + offset // 8, x) for i, offset, x in anew]
         # The driver copies the values before it returns; until then they are one call's own.
-        self._lock = threading.Lock()
+        # To take one from a list, and to put it back, takes less time than a lock.
+        self._free = [ready]
+
+    def _another(self) -> Ready:
+        return Ready(self._context, self._function, self._launch, Values(self._data))
 
     def enqueue(self, stream: int, addresses: Sequence[int]) -> None:
         """Launch with arrays that begin at ``addresses``; the context being current.
@@ -140,13 +150,20 @@ class Prepared:
         ValueError
             If it takes no tensor map at such an address.
         """
-        with self._lock:
+        try:
+            ready = self._free.pop()
+        except IndexError:  # other threads are launching with all that there are
+            ready = self._another()
+        try:
+            words = ready.values.words
             for word, array, offset in self._slots:
-                self._words[word] = addresses[array] + offset
+                words[word] = addresses[array] + offset
             for word, x in self._encoded_anew:
                 encoded = self._context.tensor_maps.encode(x, x.place.address(addresses))
-                ctypes.memmove(ctypes.addressof(self._words) + 8 * word, encoded, len(encoded))
-            self._ready.enqueue(stream)
+                ctypes.memmove(ctypes.addressof(words) + 8 * word, encoded, len(encoded))
+            ready.enqueue(stream)
+        finally:
+            self._free.append(ready)
 
 
 def _maps(argument: Any) -> Sequence[tuple[int, TensorMap]]:

@@ -221,7 +221,7 @@ def trace(
             if pairs:
                 was, here = "of single elements", "with pairs; give tilewise.Epilogue pairs=True"
             raise TraceError(f"{function} was traced as a function {was}, and is used {here}")
-        if set(traced.operands) != set(names):
+        if traced.operands != names and set(traced.operands) != set(names):
             _check_names(str(function), traced.operands, (), names, taken)
         return traced
     sums = PAIR if pairs else SUM

@@ -7,13 +7,18 @@ from typing import Any
 
 import torch
 
-from tilewise.arrays.dispatched import DIRECT, route
+from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route
+from tilewise.arrays.fusion import Asked
+from tilewise.arrays.invariance import is_invariant
+from tilewise.arrays.repeat import look
 from tilewise.epilogue import Epilogue
 from tilewise.torch.operator import check_tensors, matmul
 
 Tensor = Any
 _HALVES = (torch.float16, torch.bfloat16)
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
+_LINEAR, _INVARIANT = ("linear", False), ("linear", True)
+"""What a layer's call is known by, besides its tensors."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -41,24 +46,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
-    check_tensors((("x", x), ("weight", weight), ("bias", bias)))
-    if weight.ndim != 2:
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
+    way = route(x, weight, bias)
+    if way is DIRECT or way is RECORDED:
+        return _where_it_lies(x, weight, bias, way is RECORDED)
+    is_cast = torch.is_autocast_enabled(x.device.type)
+    check(x, weight, bias, is_cast)
     if bias is None:
         return matmul(x, weight, transpose_b=True)
     shape = (*x.shape[:-1], weight.shape[0])
-    if tuple(bias.shape) != shape[-1:]:
-        raise ValueError(f"bias has shape {tuple(bias.shape)}; by weight it should be {shape[-1:]}")
-    if bias.device != x.device:
-        raise ValueError(
-            f"x is on {x.device} and bias on {bias.device}; they must lie in one place"
-        )
-    place = x.device.type
-    is_cast = torch.is_autocast_enabled(place)
-    if bias.dtype != x.dtype and not is_cast:
-        raise TypeError(f"x has dtype {x.dtype} and bias {bias.dtype}; they must be the same")
-    if route(x, weight, bias) is DIRECT:
-        return matmul(x, weight, transpose_b=True, epilogue=_BIASED, bias=bias)
     if is_cast or x.dtype in _HALVES or math.prod(shape[:-1]) == 1:
         # As C, added to the accumulators: 16-bit results are rounded once.
         c = bias.expand(shape).contiguous()
@@ -66,6 +61,87 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     product = matmul(x, weight, transpose_b=True)
     # float32 and float64 accumulators are of the result's dtype: adding to it rounds no more often.
     return product.add_(bias)
+
+
+def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False) -> None:
+    """Refuse what :func:`linear` does not take, and a product might.
+
+    Parameters
+    ----------
+    x, weight, bias
+        As :func:`linear` takes them.
+    is_cast : bool, optional
+        Whether autocast makes their dtypes one.
+    """
+    check_tensors((("x", x), ("weight", weight), ("bias", bias)))
+    if weight.ndim != 2:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
+    if bias is None:
+        return
+    if bias.shape != weight.shape[:1]:
+        raise ValueError(
+            f"bias has shape {tuple(bias.shape)}; by weight it should be {tuple(weight.shape[:1])}"
+        )
+    if bias.device != x.device:
+        raise ValueError(
+            f"x is on {x.device} and bias on {bias.device}; they must lie in one place"
+        )
+    if bias.dtype != x.dtype and not is_cast:
+        raise TypeError(f"x has dtype {x.dtype} and bias {bias.dtype}; they must be the same")
+
+
+def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: bool) -> Tensor:
+    """Multiply by kernels, a bias among them; autograd may record it."""
+    arrays = (x, weight) if bias is None else (x, weight, bias)
+    key, again, addresses = look(_INVARIANT if is_invariant(None) else _LINEAR, arrays)
+    result = None if again is None else again.run(addresses)
+    if result is None:
+        check(x, weight, bias)
+        asked = None if bias is None else Asked(_BIASED.traced, (bias,))
+        with torch.no_grad():
+            result = answer(x, weight, transpose_b=True, asked=asked, key=key)
+    return _record(x, weight, bias, [result]) if is_recorded else result
+
+
+class _Layer(torch.autograd.Function):  # type: ignore[misc]
+    """A layer that autograd records, once its result is there.
+
+    With G the gradient of the result, that of X is G W, that of W is G^T X, and that of the bias
+    is G, which autograd sums over the rows. It records these products in turn where a gradient of
+    the gradient is asked for.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, results: list[Tensor]
+    ) -> Tensor:
+        """The result, of a list, in which autograd does not look for inputs."""
+        needs_x, needs_weight, *_ = ctx.needs_input_grad
+        ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
+        ctx.strides = weight.stride()
+        return results[0]
+
+    @staticmethod
+    def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
+        """The gradients of X, the weight and the bias, as far as they are asked for."""
+        x, weight = ctx.saved_tensors
+        of_x = None if weight is None else matmul(of_d, weight)
+        of_weight = None
+        if x is not None:
+            g, rows = (
+                each.unsqueeze(0) if each.ndim == 1 else each.flatten(0, -2) for each in (of_d, x)
+            )
+            # It lies as the weight does: autograd copies a parameter's gradient that does not.
+            if ctx.strides[0] == 1 != ctx.strides[1]:
+                of_weight = matmul(rows, g, transpose_a=True).mT
+            else:
+                of_weight = matmul(g, rows, transpose_a=True)
+        return of_x, of_weight, of_d if ctx.needs_input_grad[2] else None, None
+
+
+# What ``apply`` comes to for tensors that lie where they were multiplied: it looks first for
+# wrappers of torch.func's, which have no memory.
+_record = super(torch.autograd.Function, _Layer).apply
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]

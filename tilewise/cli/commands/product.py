@@ -124,7 +124,7 @@ def explain(
     needs no GPU.
     """
     from tilewise.cli import show
-    from tilewise.explain import explain_product, of_shape
+    from tilewise.explanation import explain_product, of_shape
     from tilewise.gemm.chip import known
 
     chip = known(gpu, multiprocessors)

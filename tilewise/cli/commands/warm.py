@@ -39,7 +39,7 @@ def warm(
     and every combination counts. It needs no GPU, and uses up to 16 cores.
     """
     from tilewise.cli import show
-    from tilewise.explain import LAYOUTS
+    from tilewise.explanation import LAYOUTS
     from tilewise.gemm.product import DTYPES
     from tilewise.warm import warm as compile_all
 

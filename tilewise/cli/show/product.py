@@ -69,7 +69,7 @@ def _bench_cells(row: Mapping[str, Any]) -> list[Text | str]:
 
 def tuned(found: Tuned) -> None:
     """One row an offer, fastest first, then what was kept."""
-    from tilewise.explain import title
+    from tilewise.explanation import title
 
     out = console()
     out.print(title(found.product), style="bold")
