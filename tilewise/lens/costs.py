@@ -233,8 +233,9 @@ def _loaded(trace: Mapping[str, Any], step: Step) -> int:
 
 def _elements(trace: Mapping[str, Any], step: Step) -> int:
     places = sum(each is not None for each in step.get("at", ()))
-    element = _bytes_of(trace, step.get("array")) or step["width"]
-    return places * max(1, step["width"] // element)
+    element = _bytes_of(trace, step.get("array")) or int(step["width"])
+    width: int = step["width"]
+    return places * max(1, width // element)
 
 
 def _bytes_of(trace: Mapping[str, Any], name: str | None) -> int:
@@ -245,7 +246,7 @@ def _bytes_of(trace: Mapping[str, Any], name: str | None) -> int:
 
 
 def _threads(step: Step) -> int:
-    return sum(count for _, count in step["threads"])
+    return sum(int(count) for _, count in step["threads"])
 
 
 def _warps(step: Step) -> set[int]:

@@ -1,0 +1,451 @@
+"""The player, in a real browser: what slides, fills, waits and is served, against the trace."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from player import SHARED, Open, classes, of_rung, position, recorded, sample, seek
+from reference import thorough
+
+from tilewise.lens.costs import costs, is_folded, phase_ends
+from tilewise.lens.player import page
+
+STILL = {"reduced_motion": "reduce"}
+KILOBYTES = 100
+
+
+@cache
+def tiled() -> dict[str, Any]:
+    return recorded("tiled", 12, 4)
+
+
+def steps_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = trace["blocks"][0]["steps"]
+    return found
+
+
+def loads(trace: dict[str, Any], name: str, phase: int) -> list[int]:
+    return sorted(
+        at for step in steps_of(trace)
+        if step["kind"] == "load" and step.get("array") == name and step["phase"] == phase
+        for at in step["at"]
+    )  # fmt: skip
+
+
+def test_the_program_is_small() -> None:
+    """A page of a trace of a few steps: what is left is the program and its style."""
+    assert len(page(sample()).encode()) <= KILOBYTES * 1000
+
+
+def until(tab: Any, expression: str) -> None:
+    """Wait until an expression is true; the page lets no text be run in it but by its tools."""
+    end = time.monotonic() + 10
+    while not tab.evaluate(expression):
+        assert time.monotonic() < end, expression
+        tab.wait_for_timeout(30)
+
+
+# ---- tiles that slide, and C ----
+
+
+FRAME = """name => {
+    const grid = document.querySelector(`.of-${name} .grid`);
+    const frame = grid.querySelector('.frame');
+    if (frame.classList.contains('off')) return null;
+    const box = frame.getBoundingClientRect();
+    return [...grid.querySelectorAll('.cell')].flatMap((cell, i) => {
+        const at = cell.getBoundingClientRect();
+        const [x, y] = [(at.left + at.right) / 2, (at.top + at.bottom) / 2];
+        return x > box.left && x < box.right && y > box.top && y < box.bottom ? [i] : []; }); }"""
+
+
+def test_a_frame_slides_along_k_and_leaves_a_trail(show: Open) -> None:
+    trace = tiled()
+    tab = show(trace, **STILL)
+    ends = phase_ends(steps_of(trace))
+    for phase, end in enumerate(ends):
+        seek(tab, end)
+        before = {name: [loads(trace, name, p) for p in range(phase)] for name in "ab"}
+        for name in "ab":
+            assert tab.evaluate(FRAME, name) == loads(trace, name, phase)
+            trail = sorted(at for each in before[name] for at in each)
+            assert classes(tab, f".of-{name} .grid .cell", "trail") == trail
+    assert tab.evaluate(FRAME, "c") is None
+    tab.keyboard.press("Home")
+    assert tab.evaluate(FRAME, "a") is None
+
+
+def test_without_phases_the_frame_is_the_last_load(show: Open) -> None:
+    trace = recorded("naive", 5, None)
+    tab = show(trace, **STILL)
+    for number, step in enumerate(steps_of(trace)):
+        if step["kind"] == "load" and step.get("array") == "b":
+            seek(tab, number)
+            assert tab.evaluate(FRAME, "b") == sorted(set(step["at"]))
+
+
+def test_c_fills_with_the_sums(show: Open) -> None:
+    trace = tiled()
+    tab = show(trace)
+    steps = steps_of(trace)
+    ends = phase_ends(steps)
+    stored = sorted(next(s for s in steps if s["kind"] == "store" and s["space"] == "global")["at"])
+    for end, level in zip(ends, (2, 5, 8), strict=True):  # eighths, of 1/3, 2/3 and all
+        seek(tab, end)
+        assert classes(tab, ".of-c .grid .cell", f"f{level}") == stored
+        assert not classes(tab, ".of-c .grid .cell", "stored")
+    tab.keyboard.press("End")
+    assert classes(tab, ".of-c .grid .cell", "stored") == stored
+
+
+# ---- one thread's sum ----
+
+
+def shown_sum(tab: Any) -> tuple[float, ...]:
+    parts = (tab.inner_text(f"#sum .{name}") for name in ("before", "one", "other", "result"))
+    return tuple(float(text.replace("−", "-")) for text in parts)  # noqa: RUF001
+
+
+def test_a_sum_with_its_numbers_and_where_they_lie(show: Open) -> None:
+    trace = tiled()
+    steps = steps_of(trace)
+    adds = [i for i, step in enumerate(steps) if step["kind"] == "compute" and "terms" in step]
+    tab = show(trace)
+    tab.locator("#threads .grid .cell").nth(6).click()  # row 1, column 2 of 4 x 4
+    for i in range(4):
+        number = adds[i + 4]  # of the second tile
+        seek(tab, number)
+        before, one, other, result = shown_sum(tab)
+        unit = 5e-4  # of four digits
+        slack = unit * (2 * abs(one * other) + abs(before) + abs(result))
+        assert abs(before + one * other - result) <= slack
+        row, column = 1, 2
+        a, b = (np.array(x["values"]).reshape(12, 12) for x in trace["arrays"][:2])
+        factors = {f"{a[row, 4 + i]:.4g}", f"{b[4 + i, column]:.4g}"}
+        assert {f"{one:.4g}", f"{other:.4g}"} == factors
+        assert abs(steps[number]["values"][6] - result) <= unit * abs(result)
+        # In shared memory: sa[1][i], and sb[i][2] behind its 16 cells; and in A and B.
+        lit = classes(tab, SHARED, "one") + classes(tab, SHARED, "other")
+        assert sorted(lit) == [4 * row + i, 16 + 4 * i + column]
+        for name, at in (("a", 12 * row + 4 + i), ("b", 12 * (4 + i) + column)):
+            cells = f".of-{name} .grid .cell"
+            assert classes(tab, cells, "one") + classes(tab, cells, "other") == [at]
+        places = tab.inner_text("#sum .note")
+        assert f"sa[1][{i}], which came from A[1][{4 + i}]" in places
+        assert f"sb[{i}][2], which came from B[{4 + i}][2]" in places
+    # A step on no factor is lit, and the last sum stays.
+    tab.keyboard.press("ArrowRight")
+    assert not classes(tab, SHARED, "one")
+    assert "last" in tab.inner_text("#sum .thread")
+
+
+# ---- turns ----
+
+
+def conflict(trace: dict[str, Any]) -> int:
+    steps = steps_of(trace)
+    return max(range(len(steps)), key=lambda i: steps[i].get("conflicts") or 0)
+
+
+TURNS = "#turns .turns .cell"
+
+
+def test_turns_of_a_conflict(show: Open) -> None:
+    """A column of 32 floats: each lane has a turn of its own, in one bank."""
+    trace = recorded("tiled_conflicts", 32, 32)
+    number = conflict(trace)
+    step = steps_of(trace)[number]
+    tab = show(trace, **STILL)
+    seek(tab, number)
+    shown = tab.eval_on_selector_all(
+        TURNS,
+        "cells => cells.map(c => /read|conflict/.test(c.className) ? c.textContent || '?' : '')",
+    )
+    rows = np.reshape(shown, (-1, 32))
+    wavefronts = 1 + step["conflicts"] // step["requests"]
+    assert sum(bool(any(row)) for row in rows) == wavefronts == 32
+    # Each lane is served once, and a bank at most once a turn.
+    lanes = sorted(int(lane) for row in rows for lane in row if lane)
+    assert lanes == list(range(32))
+    assert f"32 turns, {wavefronts - 1} of them for conflicts" in tab.inner_text("#turns h3")
+
+
+def test_turns_come_one_after_the_other(show: Open) -> None:
+    trace = recorded("tiled_conflicts", 32, 32)
+    number = conflict(trace)
+    tab = show(trace)
+    seek(tab, number)
+    says = "#turns output"
+    first = int(tab.inner_text(says).split()[1])
+    assert first < 32
+    until(tab, "document.querySelector('#turns output').value === 'turn 32 of 32'")
+    # By hand, with the keyboard alone.
+    tab.focus("#turns button >> nth=0")
+    tab.keyboard.press("Enter")
+    assert tab.inner_text(says) == "turn 31 of 32"
+    assert len(classes(tab, TURNS, "conflict")) == 30
+    tab.focus("#turns button >> nth=1")
+    tab.keyboard.press("Enter")
+    assert len(classes(tab, TURNS, "conflict")) == 31
+    assert position(tab) == number
+    # A step away and back, they begin anew.
+    tab.keyboard.press("ArrowRight")
+    tab.keyboard.press("ArrowLeft")
+    assert int(tab.inner_text(says).split()[1]) < 32
+
+
+def test_the_player_waits_for_turns(show: Open) -> None:
+    trace = recorded("tiled_conflicts", 32, 32)
+    number = conflict(trace)
+    tab = show(trace)
+    tab.select_option("#speed", "8")
+    tab.evaluate("document.activeElement.blur()")
+    seek(tab, number)
+    tab.keyboard.press("Space")
+    tab.wait_for_timeout(500)  # four steps, if it did not wait
+    assert position(tab) == number
+    until(tab, f"Number(document.body.dataset.step) > {number}")
+
+
+# ---- a barrier ----
+
+
+MARKS = "[...document.querySelectorAll('.arrivals li')].map(x => x.className)"
+
+
+@cache
+def four_warps() -> dict[str, Any]:
+    return recorded("tiled", 32, 16, blocks=[(0, 0, 0)])
+
+
+def barrier(trace: dict[str, Any]) -> int:
+    return next(i for i, step in enumerate(steps_of(trace)) if step["kind"] == "barrier")
+
+
+def test_warps_arrive_one_after_the_other_and_wait(show: Open) -> None:
+    trace = four_warps()
+    number = barrier(trace)
+    tab = show(trace)
+    seek(tab, number)
+    found = tab.evaluate(MARKS)
+    there = found.count("waits")
+    assert 1 <= there < 8
+    assert found == ["waits"] * there + ["runs"] * (8 - there)
+    assert f"has arrived; {there} warp" in tab.inner_text("#arrivals .note")
+    until(tab, f"{MARKS}.every(x => x === 'passes')")
+    assert tab.inner_text("#arrivals .note").startswith("All 8 warps are there, and go on.")
+    tab.click("#arrivals button >> nth=0")
+    assert tab.evaluate(MARKS) == ["waits"] * 7 + ["runs"]
+    assert "wait for 1 other." in tab.inner_text("#arrivals .note")
+    tab.keyboard.press("ArrowRight")
+    assert set(tab.evaluate(MARKS)) == {"runs"}
+
+
+def test_with_reduced_motion_all_are_there_at_once(show: Open) -> None:
+    trace = four_warps()
+    tab = show(trace, **STILL)
+    seek(tab, barrier(trace))
+    assert tab.evaluate(MARKS) == ["passes"] * 8
+    assert tab.evaluate(
+        "getComputedStyle(document.querySelector('.frame')).transitionDuration"
+    ) in ("0s", "")
+
+
+def test_threads_that_come_later(show: Open) -> None:
+    """A warp that is at the barrier in an earlier step waits until the other is there."""
+    trace = copy.deepcopy(recorded("tiled", 16, 8, blocks=[(0, 0, 0)]))
+    steps = steps_of(trace)
+    number = barrier(trace)
+    whole = steps[number]
+    assert whole["threads"] == [[0, 64]]
+    branch = next(step for step in steps if step["kind"] == "branch")
+    steps[number : number + 1] = [
+        {**whole, "threads": [[32, 32]]}, {**branch, "threads": [[0, 32]]},
+        {**whole, "threads": [[0, 32]]},
+    ]  # fmt: skip
+    tab = show(trace, **STILL)
+    seek(tab, number + 1)
+    assert classes(tab, "#threads .grid .cell", "waits") == list(range(32, 64))
+    assert tab.evaluate(MARKS) == ["runs", "waits"]
+    assert "1 warp waits at a barrier" in tab.inner_text("#arrivals .note")
+    seek(tab, number + 2)
+    assert "waits" not in tab.evaluate(MARKS)
+    assert classes(tab, "#threads .grid .cell", "waits") == []
+
+
+# ---- sectors ----
+
+
+def sectors(tab: Any, row: str) -> list[str]:
+    found: list[str] = tab.eval_on_selector_all(
+        f"#requests .{row} .sector",
+        "all => all.map(x => [...x.children].map(y => y.className ? 1 : 0).join(''))",
+    )
+    return found
+
+
+@pytest.mark.parametrize(("name", "own"), [("naive", 32), ("coalesced", 4)])
+def test_sectors_beside_the_fewest(show: Open, name: str, own: int) -> None:
+    """A column of A: 32 sectors, an eighth of each used. A row of B: 4, all used."""
+    trace = of_rung(name)
+    steps = steps_of(trace)
+    number = next(
+        i for i, step in enumerate(steps)
+        if step["kind"] == "load" and step["sectors"] == own * step["requests"]
+    )  # fmt: skip
+    tab = show(trace)
+    seek(tab, number)
+    found = sectors(tab, "own")
+    assert len(found) == own
+    assert {slots.count("1") for slots in found} == {8 * 4 // own}
+    assert sectors(tab, "best") == ["1" * 8] * 4
+    assert f"{own} sectors for 128 bytes" in tab.inner_text("#requests .own h3")
+    used = "(12.5 % used)" if own == 32 else "as here"
+    assert used in tab.inner_text("#requests")
+
+
+# ---- steps that compute indices ----
+
+
+def test_index_steps_are_folded(show: Open) -> None:
+    trace = tiled()
+    steps = steps_of(trace)
+    shown = [i for i, step in enumerate(steps) if not is_folded(step)]
+    assert len(shown) < len(steps) - 10
+    tab = show(trace)
+    tab.keyboard.press("Home")
+    visited = []
+    for _ in shown:
+        tab.keyboard.press("ArrowRight")
+        visited.append(position(tab))
+    assert visited == [*shown[0:], shown[-1]][: len(visited)]
+    for expected in reversed(shown[:-1]):
+        tab.keyboard.press("ArrowLeft")
+        assert position(tab) == expected
+    # One key unfolds them, and one click folds them again.
+    tab.keyboard.press("Home")
+    tab.keyboard.press("f")
+    assert tab.get_attribute("#fold", "aria-pressed") == "false"
+    tab.keyboard.press("ArrowRight")
+    assert position(tab) == 1
+    tab.click("#fold")
+    assert tab.get_attribute("#fold", "aria-pressed") == "true"
+    tab.keyboard.press("ArrowRight")
+    assert position(tab) == shown[0]
+    # Lines and phases are left for steps that are shown.
+    for key in ("Shift+ArrowRight", "Shift+ArrowRight", "]", "]", "[", "Shift+ArrowLeft"):
+        tab.keyboard.press(key)
+        assert position(tab) in shown
+
+
+def test_playing_passes_over_them(show: Open) -> None:
+    trace = tiled()
+    steps = steps_of(trace)
+    tab = show(trace)
+    tab.select_option("#speed", "60")
+    tab.evaluate("""() => { window.seen = new Set();
+        new MutationObserver(() => window.seen.add(Number(document.body.dataset.step)))
+            .observe(document.body, {attributes: true}); }""")
+    tab.click("#start")
+    tab.click("#play")
+    tab.wait_for_selector(f"body[data-step='{len(steps) - 1}']")
+    seen = set(tab.evaluate("[...window.seen]")) - {0}
+    assert len(seen) > 20
+    assert not [i for i in seen if is_folded(steps[i])]
+
+
+# ---- what was drawn wrong ----
+
+
+def test_an_mbarrier_is_written_when_it_is_initialised(show: Open) -> None:
+    trace = of_rung("specialized")
+    steps = steps_of(trace)
+    inits = [i for i, s in enumerate(steps) if s.get("sync", {}).get("do") == "init"]
+    tab = show(trace)
+    firsts = {array["name"]: array["offset"] for array in trace["shared"]}
+    names = [array["name"] for array in trace["shared"]]
+    seek(tab, inits[-1])
+    written = {at for i in inits for at in steps[i]["sync"]["at"]}
+    for array in names[:2]:
+        place = names.index(array) + 1
+        cells = f"#shared .array:nth-child({place}) .cell"
+        blank = classes(tab, cells, "unwritten")
+        assert not [c for c in blank if firsts[array] + 4 * c in written]
+    seek(tab, inits[0] - 1)
+    assert len(classes(tab, "#shared .array:nth-child(1) .cell", "unwritten")) > len(blank)
+
+
+def test_pieces_name_their_array(show: Open) -> None:
+    trace = of_rung("ldmatrix")
+    tab = show(trace)
+    labels = set(tab.locator("#pieces > .pieces .cell").all_inner_texts()) - {""}
+    letters = {label[0] for label in labels if ":" in label}
+    assert letters <= {"A", "B"}
+    assert letters
+
+
+# ---- a small screen ----
+
+
+@pytest.fixture
+def phone() -> dict[str, Any]:
+    return {"width": 390, "height": 844}
+
+
+def test_global_and_shared_memory_are_on_one_screen(show: Open, phone: dict[str, Any]) -> None:
+    tab = show(of_rung("tiled"), **phone)
+    boxes = [tab.locator(one).bounding_box() for one in ("#arrays", "#shared")]
+    room = (
+        tab.locator("#controls").bounding_box()["y"] - tab.locator("#say").bounding_box()["height"]
+    )
+    top = min(box["y"] for box in boxes)
+    assert max(box["y"] + box["height"] for box in boxes) - top <= room
+    # And they are neighbours: nothing is between them.
+    assert 0 < boxes[1]["y"] - boxes[0]["y"] - boxes[0]["height"] < 100
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tiled", "multistage", *(
+        pytest.param(name, marks=thorough)
+        for name in ("naive", "tiled_conflicts", "warp_tile", "tensor_core", "persistent")
+    )],
+)  # fmt: skip
+def test_nothing_is_wider_than_a_phone(show: Open, phone: dict[str, Any], name: str) -> None:
+    tab = show(of_rung(name), **phone)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= phone["width"]
+    # The buttons of the player are in two rows.
+    assert tab.locator("#buttons").bounding_box()["height"] < 2.5 * 36
+    marks = "[...document.querySelectorAll('#phases span')]"
+    assert tab.evaluate(f"{marks}.every(x => x.scrollWidth <= x.clientWidth + 1)")
+
+
+def keyboard_stops(tab: Any) -> Iterator[str]:
+    tab.evaluate("document.activeElement.blur()")
+    for _ in range(60):
+        tab.keyboard.press("Tab")
+        yield tab.evaluate("(document.activeElement.closest('[id]') || document.body).id")
+
+
+def test_everything_is_reached_by_the_keyboard(show: Open) -> None:
+    trace = recorded("tiled_conflicts", 16, 8)
+    tab = show(trace, **STILL)
+    seek(tab, conflict(trace))
+    reached = set(keyboard_stops(tab))
+    assert {"fold", "play", "slider", "turns", "arrays", "shared", "threads", "speed"} <= reached
+
+
+def test_costs_of_the_page_are_those_of_python(show: Open) -> None:
+    trace = tiled()
+    found = costs(trace, 0)
+    tab = show(trace)
+    for number in (10, 40, len(found.work) - 1):
+        seek(tab, number)
+        values, read = found.at("loads", number), found.at("sectors", number)
+        assert tab.inner_text("#loads") == f"{values:,} values, {read:,} sectors"
