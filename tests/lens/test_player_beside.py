@@ -282,7 +282,9 @@ extern "C" __global__ void mine(int m, int n, int k, real alpha, const real* a, 
 """
 
 
-def test_a_page_of_two(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_a_page_of_two(
+    run: Callable[..., tuple[int, str, str]], tmp_path: Path, browser: Any
+) -> None:
     (tmp_path / "own.cu").write_text(MINE)
     # A wrong kernel beside the reference: the page is written, and the exit code says it.
     code, out, _ = run("own.cu:mine", "--beside", "tiled")
@@ -293,6 +295,13 @@ def test_a_page_of_two(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
     text = file.read_text()
     assert "<title>own.cu:mine beside tiled - tilewise</title>" in text
     assert not re.search(r"\{\{\w+\}\}|<!-- body", text)
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("body[data-step]")
+    wrong, right = tab.locator(".pane > .told").all_inner_texts()
+    assert wrong.startswith("WRONG against float64: max error 0.2")
+    assert right.startswith("right against float64")
+    tab.close()
     code, out, _ = run("coalesced", "--beside", "own.cu:mine", "-D", "UNUSED=1", "--json")
     document = json.loads(out)
     assert (code, document["correct"], document["beside"]["correct"]) == (1, True, False)

@@ -40,7 +40,10 @@ class Beside(Paged):
                 f"{other!r} can't be shown beside a watched run: that takes another one, as "
                 "tilewise.watch and Kernel.watch return it"
             )
-        return cls(page_of_two(one.trace.to_dict(), other.trace.to_dict()), one, other)
+        told = [
+            "" if each.verdict is None else "; ".join(each.verdict.lines()) for each in (one, other)
+        ]
+        return cls(page_of_two(one.trace.to_dict(), other.trace.to_dict(), told), one, other)
 
     @property
     def correct(self) -> bool:

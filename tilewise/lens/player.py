@@ -58,7 +58,9 @@ def page(trace: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def page_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+def page_of_two(
+    one: Mapping[str, Any], other: Mapping[str, Any], told: Sequence[str] = ("", "")
+) -> str:
     """Two traces side by side, on one clock: the share of its work that each has done.
 
     The first block that was recorded of the one is shown beside the first of the other, and so on.
@@ -67,6 +69,8 @@ def page_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     ----------
     one, other : Mapping
         As :func:`page` takes them.
+    told : sequence of str
+        Of each, whether its product is right; empty where that is not known.
 
     Returns
     -------
@@ -93,6 +97,7 @@ def page_of_two(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     titles = [_title(trace) for trace in traces]
     data = {
         "traces": traces, "titles": titles, "costs": list(zip(*spent, strict=True)), "pairs": pairs,
+        "told": list(told),
     }  # fmt: skip
     shell = _BODY.sub(lambda _: _text("beside.html"), _text("player.html"))
     return _whole(shell, BESIDE, " beside ".join(titles), _data(data), "")

@@ -32,7 +32,7 @@ function paneOf(side, title) {
   const key = make(head, "i", `key ${side ? "there" : "here"}`);
   key.setAttribute("aria-hidden", "true");
   make(head, "span", "", title);
-  const parts = { size: part("note", "p"), say: part("say", "p"), code: part("code", "p") };
+  const parts = { size: part("note", "p"), told: part("told", "p"), say: part("say", "p"), code: part("code", "p") };
   for (const name of ["arrays", "shared", "sum", "turns", "requests"]) {
     parts[name] = make(part(`panel ${name}`), "div", "", "");
   }
@@ -57,6 +57,9 @@ function openScene(scene, side, number) {
   scene.views = [];
   inScene(scene, () => {
     setText(parts.size, sizeOf(trace));
+    setText(parts.told, scene.told);
+    parts.told.hidden = scenes.every(({ told }) => !told);
+    parts.told.classList.toggle("cut", scene.told.startsWith("WRONG"));
     const kinds = [[Arrays, "arrays", true], [Shared, "shared", recording.cells], [Sum, "sum", Sum.isFor(recording)],
       [Turns, "turns", recording.cells && haveConflicts()], [Requests, "requests", Requests.isFor(recording)]];
     for (const [Kind, name, isThere] of kinds) {
@@ -150,9 +153,18 @@ class Both {
       const [one, other] = fair ? fair.steps.map((step, side) => this.cost(side, name, step)) : [0, 0];
       setText(cells[2], !fair ? "" : compared(one, other));
     }
-    const share = fair ? Number((100 * fair.share).toFixed(1)) : 0;
-    const end = fair && fair.share === 1 ? "at the end" : `where both had done ${share} % of their work`;
-    setText($("costs-note"), fair ? `Compared ${end}: ${scenes[0].title} to ${scenes[1].title}.` : "Compared where a phase of either ends: before, not all that is loaded is used.");
+    setText($("costs-note"), this.note(fair));
+  }
+
+  note(fair) {
+    if (!fair) return "Compared where a phase of either ends: before, not all that is loaded is used.";
+    const share = Number((100 * fair.share).toFixed(1));
+    const end = fair.share === 1 ? "at the end" : `where both had done ${share} % of their work`;
+    return `Compared ${end}: ${scenes[0].title} to ${scenes[1].title}.`;
+  }
+
+  fit() {
+    roomFor($("costs-note"), [null, ...pair.fair].map((fair) => this.note(fair)));
   }
 }
 
@@ -302,6 +314,7 @@ function fit() {
       roomFor(scene.parts.code, scene.lines);
     });
   }
+  both.fit();
   document.body.style.setProperty("--bar", `${$("controls").offsetHeight}px`);
   draw();
 }
@@ -329,7 +342,7 @@ async function start() {
   try {
     const data = JSON.parse(await window.unpacked("trace"));
     pairs = data.pairs;
-    scenes = data.traces.map((one, side) => ({ trace: one, costs: data.costs[side], title: data.titles[side] }));
+    scenes = data.traces.map((one, side) => ({ trace: one, costs: data.costs[side], title: data.titles[side], told: data.told[side] }));
   } catch (error) {
     $("wait").textContent = `The recording in this page can't be read: ${error.message}`;
     return;

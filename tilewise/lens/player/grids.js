@@ -2,6 +2,7 @@
 
 const MOST_CELLS = 4096; // of one grid; a larger matrix is drawn coarser, more memory is left out
 const FEW_CELLS = 1536; // of shared memory that is drawn as pieces, too
+const [MANY, SEEN] = [512, 10]; // cells, and pixels that each of so many has at most
 const TEXT = 27; // pixels a cell must have, to have its value in it
 const ROOMY = 40; // and to have it with one more digit
 
@@ -137,7 +138,12 @@ class Shared {
     // Beside one another, unless only below one another their values can be read.
     const cell = beside >= TEXT || (below < TEXT && beside >= 7) ? beside : below;
     const size = Math.max(3, Math.min(cell, 46));
-    for (const { array, grid } of this.shown) {
+    for (const { array, grid, count } of this.shown) {
+      // Without values, many cells need no more room than to be seen.
+      if (size < TEXT && count > MANY) {
+        grid.size(Math.min(size, SEEN));
+        continue;
+      }
       grid.size(size, size < TEXT ? size : array.rows > 8 ? 20 : width < 360 ? 18 : 24);
     }
   }

@@ -1,6 +1,6 @@
 // One thread's multiply-add, with its numbers, and where both factors lie.
 
-const isSum = (step) => step.kind === "compute" && Boolean(step.terms) && step.terms.length > 1;
+const isSum = (step) => step.kind === "compute" && Boolean(step.terms) && step.terms.length > 1 && step.terms.slice(0, 2).every((term) => term !== null);
 
 // Where a value of a step that a thread has came from: {cells} of shared memory, or {array, at} of a
 // matrix, and its name; null where that is not known.
