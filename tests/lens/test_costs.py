@@ -133,12 +133,16 @@ def test_side_by_side(one: list[tuple[str, int]], other: list[tuple[str, int]]) 
         [sum(each[:i]) / (sum(each) or 1) for i in range(len(each) + 1)] for each in work
     ]  # fmt: skip
     for tick, after in pairwise(ticks):
+        moved = [side for side in (0, 1) if after[side] != tick[side]]
+        if len(moved) == 2:
+            # Both go on where they have done the same.
+            assert share[0][after[0]] == share[1][after[1]]
+            continue
         # The one that goes on is not ahead of what the other comes to next.
-        for side in (0, 1):
-            if after[side] != tick[side] and after[1 - side] == tick[1 - side]:
-                later = [t[1 - side] for t in ticks if t[1 - side] > tick[1 - side]]
-                if later:
-                    assert share[side][after[side]] <= share[1 - side][later[0]]
+        (side,) = moved
+        later = [t[1 - side] for t in ticks if t[1 - side] > tick[1 - side]]
+        if later:
+            assert share[side][after[side]] <= share[1 - side][later[0]]
 
 
 def test_an_unfair_step_is_not_taken() -> None:

@@ -151,6 +151,8 @@ def test_loads_beside_those_of_no_tiling(show: Open) -> None:
     assert tab.inner_text("#loads") == "8 values, 4 sectors"
     assert tab.inner_text("#untiled") == ""
     assert tab.inner_text("#traffic-note").startswith("Compared at the end of each phase")
+    seek(tab, ends[0] - 1)
+    assert tab.inner_text("#untiled") == ""
     seek(tab, ends[0])
     assert tab.inner_text("#untiled") == "16 values"
     assert "At the end of phase 1: 8 values, 2 times fewer" in tab.inner_text("#traffic-note")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import time
 from collections.abc import Iterator
 from functools import cache
@@ -143,6 +144,29 @@ def test_a_sum_with_its_numbers_and_where_they_lie(show: Open) -> None:
     tab.keyboard.press("ArrowRight")
     assert not classes(tab, SHARED, "one")
     assert "last" in tab.inner_text("#sum .thread")
+
+
+@pytest.mark.parametrize("name", ["vectorized", pytest.param("double_buffered", marks=thorough)])
+def test_factors_of_wide_stores_and_of_asynchronous_copies(show: Open, name: str) -> None:
+    """What is said to have come from an element of A or B has its value."""
+    trace = of_rung(name)
+    arrays = {array["name"].upper(): array for array in trace["arrays"][:2]}
+    adds = [
+        i for i, step in enumerate(steps_of(trace)) if "terms" in step and len(step["terms"]) > 2
+    ]
+    tab = show(trace, **STILL)
+    seen = set()
+    for number in adds[5 :: len(adds) // 12]:
+        seek(tab, number)
+        _, *factors, _ = shown_sum(tab)
+        said = re.findall(r"which came from ([AB])\[(\d+)\]\[(\d+)\]", tab.inner_text("#sum .note"))
+        assert len(said) == 2
+        for factor, (matrix, row, column) in zip(factors, said, strict=True):
+            array = arrays[matrix]
+            value = array["values"][int(row) * array["columns"] + int(column)]
+            assert factor == float(f"{value:.4g}")
+            seen.add(int(column) % 4)
+    assert len(seen) > 1  # of more than a vector's first
 
 
 # ---- turns ----
