@@ -9,16 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from player import of_rung, recorded
+from player import of_rung, recorded, steps_of
 from reference import examples
 
 from tilewise.kernel import Kernel
 from tilewise.lens.costs import COSTS, Costs, costs, fair, is_folded, phase_ends, together
-
-
-def steps_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = trace["blocks"][0]["steps"]
-    return found
 
 
 def totals(trace: dict[str, Any]) -> dict[str, int]:
@@ -120,7 +115,7 @@ def test_side_by_side(one: list[tuple[str, int]], other: list[tuple[str, int]]) 
     """Each step that is shown has a tick, none goes back, and the shares keep together."""
     steps = [[{"kind": kind} for kind, _ in each] for each in (one, other)]
     work = [[done if kind == "compute" else 0 for kind, done in each] for each in (one, other)]
-    ticks = together(*work, *steps)
+    ticks = together(work[0], work[1], steps[0], steps[1])
     assert ticks[-1] == [len(one) - 1, len(other) - 1]
     for before, after in pairwise(ticks):
         assert before != after
