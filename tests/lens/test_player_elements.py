@@ -324,7 +324,8 @@ def test_the_keys_are_told(show: Open) -> None:
         else:
             tab.click("#help")
         told = tab.inner_text("#keys")
-        for key in ("Space", "Shift", "Home", "End", "Tab", "Enter", "Esc", "[", "]", ",", ".", "F"):
+        keys = "Space Shift Home End Tab Enter Esc [ ] , . F"
+        for key in keys.split():
             assert key in told
         before = position(tab)
         tab.keyboard.press("ArrowRight")  # the page behind keeps still
