@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import tilewise
+from tilewise.lens.beside import Beside
+from tilewise.lens.paged import Paged
 from tilewise.lens.profile import Profile
 from tilewise.lens.watch import Watch
 
@@ -58,7 +60,7 @@ NO_DOCSTRING = {
     "RUNGS": "The rungs of the ladder, a tuple of `tilewise.Rung`, from the first to the fastest.",
     "__version__": "The version, a string.",
 }
-BESIDE = {"profile": Profile, "watch": Watch}
+BESIDE: dict[str, tuple[type, ...]] = {"profile": (Profile,), "watch": (Watch, Beside)}
 """Classes without a public name that public functions return."""
 MODULES = ("triton", "numba", "torch")
 METHODS = {"Kernel": ("launch", "profile", "watch", "compile", "from_ptx", "variables")}
@@ -80,8 +82,7 @@ def page(modules: Sequence[str] = MODULES) -> str:
             parts.append(_entry(f"tilewise.{name}", found, name in CONSTRUCTED))
             methods = ((x, inspect.getattr_static(found, x)) for x in METHODS.get(name, ()))
             parts += (_entry(f"{name}.{x}", method) for x, method in methods)
-            if name in BESIDE:
-                other = BESIDE[name]
+            for other in BESIDE.get(name, ()):
                 parts.append(_entry(f"{other.__module__}.{other.__name__}", other, False))
     for name in modules:
         module = getattr(tilewise, name)
@@ -169,8 +170,14 @@ def _items(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _members(found: type) -> Iterator[str]:
-    """The public methods and properties that a class itself has, each with its first sentence."""
-    for name, member in vars(found).items():
+    """The public methods and properties of a class, each with its first sentence.
+
+    They are those that it has itself, and of its bases those of ``Paged``.
+    """
+    own = dict(vars(found))
+    if issubclass(found, Paged):
+        own = {**vars(Paged), **own}
+    for name, member in own.items():
         if name.startswith("_"):
             continue
         function = member.fget if isinstance(member, property) else member

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -266,3 +267,19 @@ def of_rung(name: str) -> dict[str, Any]:
     at = sizes(rung(name))
     found: dict[str, Any] = record(name, at.m, at.n, at.k, tile=at.tile).to_dict()
     return found
+
+
+STILL = {"reduced_motion": "reduce"}
+
+
+def steps_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = trace["blocks"][0]["steps"]
+    return found
+
+
+def until(tab: Any, expression: str) -> None:
+    """Wait until an expression is true; the page lets no text be run in it but by its tools."""
+    end = time.monotonic() + 10
+    while not tab.evaluate(expression):
+        assert time.monotonic() < end, expression
+        tab.wait_for_timeout(30)

@@ -142,14 +142,28 @@ def test_sums_of_the_threads_and_of_c(show: Open) -> None:
 
 
 def test_loads_beside_those_of_no_tiling(show: Open) -> None:
-    tab = show(sample())
+    """Compared where a phase ends: within one, a tile is loaded of which not all is used."""
+    trace = sample()
+    steps = trace["blocks"][0]["steps"]
+    ends = [max(i for i, step in enumerate(steps) if step["phase"] == phase) for phase in (0, 1)]
+    tab = show(trace)
     # A phase: each of 4 threads loads one of A and one of B; untiled, it would read 2 and 2.
-    assert tab.inner_text("#loads") == "8 values"
+    assert tab.inner_text("#loads") == "8 values, 4 sectors"
+    assert tab.inner_text("#untiled") == ""
+    assert tab.inner_text("#traffic-note").startswith("Compared at the end of each phase")
+    seek(tab, ends[0] - 1)
+    assert tab.inner_text("#untiled") == ""
+    seek(tab, ends[0])
     assert tab.inner_text("#untiled") == "16 values"
-    assert tab.inner_text("#traffic-note").startswith("4 sectors")
+    assert "At the end of phase 1: 8 values, 2 times fewer" in tab.inner_text("#traffic-note")
+    # The next phase's tile is loaded: what was compared stays.
+    seek(tab, ends[0] + 4)
+    assert tab.inner_text("#loads") == "16 values, 8 sectors"
+    assert "At the end of phase 1: 8 values" in tab.inner_text("#traffic-note")
     tab.keyboard.press("End")
-    assert tab.inner_text("#loads") == "16 values"
     assert tab.inner_text("#untiled") == f"{THREADS * 2 * SIZE} values"
+    marks = tab.eval_on_selector_all("#traffic-chart .mark", "all => all.map(x => x.tagName)")
+    assert marks == ["rect", "rect", "circle", "circle"]
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(12, marks=thorough)])

@@ -57,7 +57,7 @@ def test_a_swizzled_tile_is_read_without_conflicts(show: Open) -> None:
     lit = classes(tab, LINES, "read")
     assert sorted(place % ACROSS for place in lit) == list(range(1, ACROSS))
     labels = texts(tab, LINES)
-    assert sorted(labels[place] for place in lit) == [f"{row}:0" for row in range(8)]
+    assert sorted(labels[place] for place in lit) == [f"A{row}:0" for row in range(8)]
 
 
 def test_without_a_swizzle_rows_meet_in_banks(show: Open, plain: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def test_without_a_swizzle_rows_meet_in_banks(show: Open, plain: dict[str, Any])
     assert len(crowded) == 8
     (column,) = {place % ACROSS for place in crowded}
     labels = texts(tab, LINES)
-    assert [labels[place] for place in crowded] == [f"{row}:{column - 1}" for row in range(8)]
+    assert [labels[place] for place in crowded] == [f"b{row}:{column - 1}" for row in range(8)]
     assert "up to 8 different words in one bank: 8 turns" in tab.inner_text("#pieces-note")
     # The other matrices of the same instruction.
     tab.click(f"{TURNS} >> nth={2 * ACROSS}")
@@ -86,13 +86,13 @@ def test_pieces_of_a_bulk_copy_and_of_wgmma(show: Open) -> None:
     tab = show(trace)
     seek(tab, number_of(trace, "copy"))
     lines = np.reshape(texts(tab, LINES), (-1, ACROSS))[:, 1:]
-    assert lines[:8].tolist() == [[f"{r}:{i ^ r}" for i in range(8)] for r in range(8)]
+    assert lines[:8].tolist() == [[f"A{r}:{i ^ r}" for i in range(8)] for r in range(8)]
     assert not tab.is_visible("#pieces .served")
     seek(tab, number_of(trace, "matrix"))
     lit = classes(tab, LINES, "read")
     labels = texts(tab, LINES)
     assert [sorted((labels[i], labels[i + 1])) for i in lit[::2]] == [
-        [f"{row}:0", f"{row}:1"] for row in range(16)
+        [f"A{row}:0", f"A{row}:1"] for row in range(16)
     ]
     tab.select_option("#pieces-of", "B")
     assert "pieces of B that the warpgroup multiplies" in tab.inner_text("#pieces-note")

@@ -39,6 +39,7 @@ TILES = {
     "double_buffered": 64, "tuned": 64, "tensor_core": 32, "ldmatrix": 32, "multistage": 64,
     "warpgroup": 128, "specialized": 128, "persistent": 128,
 }  # fmt: skip
+COMMON_TILE = 16  # of two kernels side by side, whose own tiles differ
 OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
 # Rungs that are about what happens at the edge of C: their last blocks lie across it.
@@ -83,6 +84,58 @@ def sizes(
     return Sizes(
         own.m if m is None else m, own.n if n is None else n, own.k if k is None else k, own.tile
     )
+
+
+def sizes_of_two(
+    one: Rung | Kernel,
+    other: Rung | Kernel,
+    m: int | None = None,
+    n: int | None = None,
+    k: int | None = None,
+    tile: int | None = None,
+    dtype: npt.DTypeLike | None = None,
+) -> tuple[Sizes, Sizes]:
+    """The sizes to watch two kernels at, side by side: one product, and one tile where that is so.
+
+    Where nothing is given, the product is so large that it is a whole number of either's tiles.
+    Kernels whose own tiles differ take one of ``COMMON_TILE``, if both take it, else each its own.
+
+    Parameters
+    ----------
+    one, other, m, n, k, tile, dtype
+        As :func:`sizes` takes them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`sizes`.
+
+    Examples
+    --------
+    >>> from tilewise.ladder.rungs import rung
+    >>> sizes_of_two(rung("naive"), rung("tiled"))
+    (Sizes(m=32, n=32, k=48, tile=16), Sizes(m=32, n=32, k=48, tile=16))
+    >>> [(x.m, x.k, x.tile) for x in sizes_of_two(rung("tiled"), rung("warp_tile"))]
+    [(64, 24, 8), (64, 24, 64)]
+    """
+    both = one, other
+    own = [sizes(each, tile=tile if _takes(each, tile) else None, dtype=dtype) for each in both]
+    if tile is not None and not any(_takes(each, tile) for each in both):
+        own = [sizes(each, tile=tile, dtype=dtype) for each in both]  # it says why
+    is_open = tile is None and own[0].tile != own[1].tile
+    if is_open and all(_takes(each, COMMON_TILE) for each in both):
+        own = [sizes(each, tile=COMMON_TILE, dtype=dtype) for each in both]
+    m, n, k = (
+        max(getattr(each, axis) for each in own) if given is None else given
+        for axis, given in (("m", m), ("n", n), ("k", k))
+    )  # fmt: skip
+    first, second = (Sizes(m, n, k, each.tile) for each in own)
+    return first, second
+
+
+def _takes(target: Rung | Kernel, tile: int | None) -> bool:
+    """Whether a kernel can be launched with a tile."""
+    return isinstance(target, Kernel) or tile in target.tiles
 
 
 def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike | None) -> Sizes:

@@ -11,17 +11,25 @@ import gzip
 import html
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from tilewise.lens.costs import costs, fair, phase_ends, together
+
 FORMAT, VERSION = "tilewise trace", 1
-# The program, in the order in which its parts use one another.
-PROGRAM = (
-    "origins.js", "state.js", "conflicts.js", "sectors.js", "story.js", "grids.js", "arrays.js",
-    "lanes.js", "pieces.js", "fragments.js", "strips.js", "words.js", "details.js", "player.js",
-    "opening.js",
+# The programs, in the order in which their parts use one another.
+_VIEWS = (
+    "origins.js", "slides.js", "state.js", "conflicts.js", "sectors.js", "story.js", "beats.js",
+    "grids.js", "sum.js", "arrays.js", "requests.js", "turns.js", "lanes.js", "pieces.js",
+    "cost.js", "transport.js",
 )  # fmt: skip
+PROGRAM = (
+    *_VIEWS, "arrivals.js", "fragments.js", "strips.js", "words.js", "details.js", "panels.js",
+    "player.js", "opening.js",
+)  # fmt: skip
+BESIDE = (*_VIEWS, "beside.js")
+_BODY = re.compile(r"<!-- body -->.*<!-- /body -->", re.DOTALL)
 
 
 def page(trace: Mapping[str, Any]) -> str:
@@ -43,6 +51,60 @@ def page(trace: Mapping[str, Any]) -> str:
         If it is no trace, or of another version, or recorded no step, or holds a NaN or an
         infinity as a number (JSON has none: a trace writes them as text).
     """
+    _check(trace)
+    return _whole(
+        _text("player.html"), PROGRAM, _title(trace), _data(trace),
+        _data([_costs(trace, number) for number in range(len(trace["blocks"]))]),
+    )  # fmt: skip
+
+
+def page_of_two(
+    one: Mapping[str, Any], other: Mapping[str, Any], told: Sequence[str] = ("", "")
+) -> str:
+    """Two traces side by side, on one clock: the share of its work that each has done.
+
+    The first block that was recorded of the one is shown beside the first of the other, and so on.
+
+    Parameters
+    ----------
+    one, other : Mapping
+        As :func:`page` takes them.
+    told : sequence of str
+        Of each, whether its product is right; empty where that is not known.
+
+    Returns
+    -------
+    str
+        A whole HTML document, as :func:`page` gives it.
+
+    Raises
+    ------
+    ValueError
+        As :func:`page`.
+    """
+    traces = one, other
+    pairs, spent = [], []
+    for trace in traces:
+        _check(trace)
+    for number in range(min(len(trace["blocks"]) for trace in traces)):
+        here, there = (costs(trace, number) for trace in traces)
+        a, b = (trace["blocks"][number]["steps"] for trace in traces)
+        pairs.append({
+            "blocks": [number, number], "ticks": together(here.work, there.work, a, b),
+            "fair": fair(here, there, phase_ends(a), phase_ends(b)),
+        })  # fmt: skip
+        spent.append([_costs(trace, number) for trace in traces])
+    titles = [_title(trace) for trace in traces]
+    data = {
+        "traces": traces, "titles": titles, "costs": list(zip(*spent, strict=True)), "pairs": pairs,
+        "told": list(told),
+    }  # fmt: skip
+    shell = _BODY.sub(lambda _: _text("beside.html"), _text("player.html"))
+    return _whole(shell, BESIDE, " beside ".join(titles), _data(data), "")
+
+
+def _check(trace: Mapping[str, Any]) -> None:
+    """Refuse what is no trace, or one in which nothing happens."""
     if trace.get("format") != FORMAT:
         raise ValueError(f"format is {trace.get('format')!r}; a trace's is {FORMAT!r}")
     if trace.get("version") != VERSION:
@@ -52,15 +114,30 @@ def page(trace: Mapping[str, Any]) -> str:
     blocks = trace.get("blocks") or []
     if not blocks or not all(block.get("steps") for block in blocks):
         raise ValueError("the trace has no block, or one with no step: there is nothing to show")
-    data = json.dumps(trace, separators=(",", ":"), allow_nan=False)
+
+
+def _title(trace: Mapping[str, Any]) -> str:
+    return str(trace.get("title") or trace.get("kernel", "kernel"))
+
+
+def _costs(trace: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """What the steps of a block cost, and where its phases end."""
+    ends = phase_ends(trace["blocks"][number]["steps"])
+    return {**costs(trace, number).to_dict(), "ends": ends}
+
+
+def _data(value: Any) -> str:
+    return _packed(json.dumps(value, separators=(",", ":"), allow_nan=False))
+
+
+def _whole(shell: str, program: Sequence[str], title: str, trace: str, spent: str) -> str:
     parts = {
-        "title": html.escape(f"{trace.get('title') or trace.get('kernel', 'kernel')} - tilewise"),
-        "style": _text("player.css"),
-        "program": _packed("\n".join(_text(name) for name in PROGRAM)),
-        "trace": _packed(data),
-    }
+        "title": html.escape(f"{title} - tilewise"), "style": _text("player.css"),
+        "program": _packed("\n".join(_text(name) for name in program)),
+        "trace": trace, "costs": spent,
+    }  # fmt: skip
     # All at once: what is put in is not looked through for marks.
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _text("player.html"))
+    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], shell)
 
 
 def _packed(text: str) -> str:

@@ -20,6 +20,7 @@ from tilewise.lens.piece_origins import Origins, needed
 from tilewise.lens.sentences import Scene, say
 from tilewise.lens.stages import Stages
 from tilewise.lens.tables import NOTHING, Tables
+from tilewise.lens.terms import Terms
 from tilewise.places import Dim3
 from tilewise.precision import HALVES
 
@@ -63,6 +64,7 @@ class Writer:
         steps: list[dict[str, Any]] = []
         numbers = []
         origins = Origins() if needed(events) else None
+        terms = Terms(self.program, threads)
         for event, phase in zip(events, phases(events, threads), strict=True):
             if event.kind != "other" or not steps or not _joins(steps[-1], event):
                 steps.append(self._step(event, phase, owners))
@@ -70,6 +72,8 @@ class Writer:
             source = None if origins is None else origins.see(event)
             if source is not None and (found := self._origin(source)):
                 steps[-1]["origin"] = found
+            if made_of := terms.see(event, numbers[-1]):
+                steps[-1]["terms"] = made_of
         stages = Stages(events, numbers).to_list()
         return {
             "index": list(index), "cut": recording.is_cut, "first": _first(steps), "steps": steps,
@@ -148,7 +152,10 @@ class Writer:
     def _sync(self, sync: Sync) -> dict[str, Any]:
         found: dict[str, Any] = {"on": sync.on, "do": sync.action}
         if sync.on == "mbarrier":
-            found |= {"names": [self.scene.mbarrier(at) for at in sync.at], "far": sync.is_remote}
+            found |= {
+                "names": [self.scene.mbarrier(at) for at in sync.at], "at": list(sync.at),
+                "far": sync.is_remote,
+            }  # fmt: skip
         if sync.allowed is not None:
             found["allowed"] = sync.allowed
         if sync.action == "wait":

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from inspect import getfullargspec, unwrap
-from pathlib import Path
 from typing import Any, Never
 
 from tilewise.devices.arguments import bind
@@ -24,24 +22,24 @@ from tilewise.ladder.verdict import Verdict
 from tilewise.ladder.watched import sizes
 from tilewise.launch import Launch, dim3, each_of
 from tilewise.launchable import Launchable
+from tilewise.lens.beside import Beside
+from tilewise.lens.paged import Paged
 from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record, record_args, record_launch
 from tilewise.lens.traced_arrays import put
 from tilewise.numbers import Check
 from tilewise.places import Dim3
-from tilewise.provenance import write_whole
 from tilewise.specs.arguments import names_of
 from tilewise.specs.run import Prepared
 from tilewise.specs.run import launch as launch_prepared
 from tilewise.tracebacks import front_door
 
 FEW = 1 << 14  # threads of a launch that is run whole, to see whether a check finds a fault
-CELL_PIXELS = 840  # of a notebook's cell, its height
 
 
 @dataclass(frozen=True)
-class Watch:
+class Watch(Paged):
     """A recorded run.
 
     Attributes
@@ -56,7 +54,6 @@ class Watch:
     """
 
     trace: Trace
-    page: str
     check: Check | None = None
     untouched: Untouched | None = None
 
@@ -70,23 +67,34 @@ class Watch:
         """False where the product is known to be wrong."""
         return self.verdict is None or self.verdict.correct
 
-    def save(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all.
+    def beside(self, other: Watch) -> Beside:
+        """Show this run beside another, both on one clock.
 
-        Raises
-        ------
-        OSError
-            If it can't be written.
+        The clock is the work that each has done: the share of its block's multiply-adds (of a
+        kernel without any, of its operations, or of the elements that it stores). Steps and
+        instructions are no such clock, for they are what differs. Their costs add up beside each
+        other, and are compared where a phase of either ends.
+
+        Parameters
+        ----------
+        other : Watch
+            Of any kernel; it says most where both compute the same product. The first block of
+            the one is shown beside the first of the other, and so on.
+
+        Returns
+        -------
+        Beside
+            In Jupyter it shows itself; ``.save("FILE.html")`` keeps it.
+
+        Examples
+        --------
+        >>> import tilewise
+        >>> naive, tiled = (tilewise.watch(name, 8, 8, 8, tile=4) for name in ("naive", "tiled"))
+        >>> pair = naive.beside(tiled)
+        >>> pair.correct, pair.page.startswith("<!doctype html>")
+        (True, True)
         """
-        write_whole(Path(path), self.page.encode())
-        return Path(path)
-
-    def _repr_html_(self) -> str:
-        """What Jupyter shows: the page in a frame of its own."""
-        return (
-            f'<iframe srcdoc="{html.escape(self.page)}" title="tilewise watch" '
-            f'style="width: 100%; height: {CELL_PIXELS}px; border: 0"></iframe>'
-        )
+        return Beside.of(self, other)
 
     def __repr__(self) -> str:
         found = {None: "", True: ", right", False: ", WRONG"}[
@@ -179,8 +187,8 @@ def watch(
             device=emulator(arch),
         )  # fmt: skip
     if whole is None:
-        return Watch(trace, page(data))
-    return Watch(trace, page(data), whole.check, whole.untouched)
+        return Watch(page(data), trace)
+    return Watch(page(data), trace, whole.check, whole.untouched)
 
 
 def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
@@ -207,7 +215,7 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     threads = math.prod((*prepared.grid, *prepared.block))
     if threads <= FEW and not any(block["cut"] for block in data["blocks"]):
         launch_prepared(prepared, device=emulator(prepared.compiled.arch))
-    return Watch(trace, page(data))
+    return Watch(page(data), trace)
 
 
 def watch_args(
@@ -251,4 +259,4 @@ def watch_args(
     if threads <= FEW and not any(each["cut"] for each in data["blocks"]):
         place, whole = fresh()
         place.launch(compiled, replace(whole, args=put(place, whole.args, names)[0]))
-    return Watch(trace, page(data))
+    return Watch(page(data), trace)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import webbrowser
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,6 +48,8 @@ from tilewise.places import Dim3
 from tilewise.targets import split_target
 
 if TYPE_CHECKING:
+    from tilewise.kernel import Kernel
+    from tilewise.ladder.rungs import Rung
     from tilewise.lens.watch import Watch
 
 SUFFIX = ".html"
@@ -84,6 +87,14 @@ def watch(
     shared: Shared = "0",
     cooperative: Cooperative = False,
     cast: Cast = False,
+    beside: Annotated[
+        str | None,
+        typer.Option(
+            "--beside",
+            metavar="KERNEL",
+            help="Another rung, or FILE.cu:NAME: both on one page, side by side.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -117,15 +128,21 @@ def watch(
     the rung is about happens, and can be read.
 
     A kernel of any other signature is launched with --grid, --block and --args.
+
+    With --beside, two kernels run side by side: the same product, or the same launch. Whoever has
+    done the smaller share of its multiply-adds goes on, and what both cost is compared where a
+    phase of either ends.
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
+    from tilewise.ladder.watched import sizes_of_two
     from tilewise.lens import animation
     from tilewise.lens.watch import watch as record
     from tilewise.lens.watch import watch_launch
     from tilewise.provenance import write_whole
 
-    path = out or Path(f"{page_name(target)}{SUFFIX}")
+    named = page_name(target) + ("" if beside is None else f"_beside_{page_name(beside)}")
+    path = out or Path(f"{named}{SUFFIX}")
     if frames is not None and frames.exists() and not frames.is_dir():
         raise ValueError(f"--frames is {frames}, which is no folder")
     inside = None if frames is None else (frames / "000.png" if frames.exists() else frames)
@@ -139,7 +156,10 @@ def watch(
         if is_launch:
             raise ValueError("--gif and --frames draw the tiles of a product, and this is none")
         animation.check(gif)
-    kernel = the_source(target, include, trusted, limit, no_limits, define, undefine)
+    if beside is not None and (trace_to or gif or frames):
+        raise ValueError("--trace, --gif and --frames are of one kernel; leave out --beside")
+    names = [target] if beside is None else [target, beside]
+    kernel, *others = _sources(names, include, trusted, limit, no_limits, define, undefine)
     threads = None if not block else block[0]
     if is_launch:
         asked = Asked(grid, threads, args, shared, seed, cast, cooperative)
@@ -147,38 +167,52 @@ def watch(
             "-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
             "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
         }  # fmt: skip
-        own = asked.check(target, kernel, product)
+        compiled = [
+            asked.check(name, each, product)
+            for name, each in zip(names, (kernel, *others), strict=True)
+        ]  # fmt: skip
         if len(block or ()) > 1:
             raise ValueError("--block is given twice; --at names the blocks to watch")
-        prepared = asked.prepared("watch", target, own, arch or own.arch)
-        with show.progress(None, f"running {target}"):
-            found = watch_launch(prepared, blocks=[_index(each, "--at") for each in at or ()])
+        chosen = [_index(each, "--at") for each in at or ()]
+        found_each = []
+        for name, own in zip(names, compiled, strict=True):
+            prepared = asked.prepared("watch", name, own, arch or own.arch)
+            with show.progress(None, f"running {name}"):
+                found_each.append(watch_launch(prepared, blocks=chosen))
     else:
         chosen = [_index(each, "--block") for each in block or ()]
         chosen += [_index(each, "--at") for each in at or ()]
-        with show.progress(None, f"running {target}"), advising("watch", target, kernel):
-            found = record(
-                kernel, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta,
-                blocks=chosen, seed=seed, arch=arch,
-            )  # fmt: skip
+        at_sizes = [(m, n, k, tile)]
+        if others:
+            both = sizes_of_two(kernel, others[0], m, n, k, tile, dtype)
+            at_sizes = [(each.m, each.n, each.k, each.tile) for each in both]
+        found_each = []
+        for name, each, size in zip(names, (kernel, *others), at_sizes, strict=True):
+            with show.progress(None, f"running {name}"), advising("watch", name, each):
+                found_each.append(record(
+                    each, *size[:3], dtype=dtype, tile=size[3], alpha=alpha, beta=beta,
+                    blocks=chosen, seed=seed, arch=arch,
+                ))  # fmt: skip
+    found = found_each[0]
     trace = found.trace.to_dict()
     if gif is not None or frames is not None:
         animation.frames(trace)  # what can't be drawn is said before anything is written
     if trace_to is not None:
         write_whole(trace_to, json.dumps(plain(trace)).encode() + b"\n")
-    found.save(path)
+    shown = found if not others else found.beside(found_each[1])
+    shown.save(path)
     drawn = None
     if gif is not None or frames is not None:
         with show.progress(None, "drawing"):
             drawn = animation.draw(trace, gif, frames)
     written = {"page": path, "trace": trace_to, "gif": gif, "frames": frames}
     if as_json:
-        print_json(_document(found, written))
+        print_json(_document(found_each, written))
     else:
-        show.watched(found, written, drawn)
+        show.watched(found_each, written, drawn)
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
-    return RIGHT if found.correct else WRONG
+    return RIGHT if all(each.correct for each in found_each) else WRONG
 
 
 def page_name(target: str) -> str:
@@ -201,8 +235,24 @@ def page_name(target: str) -> str:
     return f"{file}_{instance}"
 
 
-def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
-    """What was watched, whether it is right, and what was written."""
+def _sources(names: Sequence[str], *options: Any) -> list[Kernel | Rung]:
+    """The kernels; what is given for a file's is not for a rung that is shown beside it."""
+    of_files = [split_target(name) is not None for name in names]
+    return [
+        the_source(name, *(options if is_file or not any(of_files) else ()))
+        for name, is_file in zip(names, of_files, strict=True)
+    ]
+
+
+def _document(found: Sequence[Watch], written: dict[str, Path | None]) -> dict[str, Any]:
+    """What was watched, whether it is right, and what was written; and what was shown beside it."""
+    one, *others = (_run(each) for each in found)
+    beside = {"beside": others[0]} if others else {}
+    paths = {name: str(path) for name, path in written.items() if path is not None}
+    return {**one, **beside, "written": paths}
+
+
+def _run(found: Watch) -> dict[str, Any]:
     trace = found.trace.to_dict()
     return {
         "kernel": trace["kernel"], **(trace["problem"] or {}), "arch": trace["arch"],
@@ -212,7 +262,6 @@ def _document(found: Watch, written: dict[str, Path | None]) -> dict[str, Any]:
             for each in trace["blocks"]
         ],
         **as_dict(found.verdict),
-        "written": {name: str(path) for name, path in written.items() if path is not None},
     }  # fmt: skip
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from tilewise.cli.show.console import console, named_rows, verdict_rows
+from tilewise.cli.show.console import Output, console, named_rows, verdict_rows
 from tilewise.shown import grid_line, plural, product_line
 
 if TYPE_CHECKING:
     from tilewise.lens.watch import Watch
 
 
-def watched(found: Watch, written: Mapping[str, Path | None], drawn: int | None) -> None:
-    """The files, what of the run is not in them, and the check.
+def watched(found: Sequence[Watch], written: Mapping[str, Path | None], drawn: int | None) -> None:
+    """The files, what of each run is not in them, and the check.
 
     Parameters
     ----------
-    found : Watch
+    found : sequence of Watch
+        One, or two that are shown side by side.
     written : mapping of str to Path or None
         The files by what they are: ``"page"``, ``"trace"``, ``"gif"`` and ``"frames"``.
     drawn : int or None
@@ -37,6 +38,12 @@ def watched(found: Watch, written: Mapping[str, Path | None], drawn: int | None)
         files = [str(written[name]) for name in ("gif", "frames") if written[name] is not None]
         frames = plural(drawn, "frame")
         out.print(f"{' and '.join(files)}: {frames}", markup=False, soft_wrap=True)
+    for each in found:
+        _run(out, each)
+
+
+def _run(out: Output, found: Watch) -> None:
+    """What of a run is not on its page, and whether its product is right."""
     trace = found.trace.to_dict()
     is_cut = False
     for each in trace["blocks"]:

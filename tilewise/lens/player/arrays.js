@@ -13,6 +13,9 @@ function lights(step) {
 // A product's matrices have capital letters, other arrays their own names.
 const called = (array) => (trace.problem ? array.name.toUpperCase() : array.name);
 
+const HIGH = 210; // pixels of a product's matrices beside their legend
+const LEVELS = 8; // to which an element of C fills
+
 class Arrays {
   constructor(parent) {
     parent.replaceChildren();
@@ -30,7 +33,7 @@ class Arrays {
       const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
       const box = make(parent, "div", `array of-${array.name}`);
       const size = array.flat ? times(array.count, "element") : `${rows} × ${columns}`;
-      make(box, "h3", "", `${called(array)}, ${size}`);
+      make(box, "h3", "name", `${called(array)}, ${size}`);
       const grid = new Grid(box, {
         rows: down,
         columns: across,
@@ -40,7 +43,8 @@ class Arrays {
         pick: (i) => pickElement(this.part(number, i)),
       });
       grid.part = (i) => this.part(number, i);
-      return { array, grid, scale, down, across };
+      const frame = make(grid.element, "div", "frame");
+      return { array, grid, frame, scale, down, across };
     });
     if (!this.product) this.legend(make(parent, "ul", "legend"));
   }
@@ -50,9 +54,13 @@ class Arrays {
       ["read", "read now"],
       ["write", "written now"],
       ["tile", recording.phased ? "this phase's tile" : trace.problem ? "this block's C" : "stored by this block"],
+      ["trail", "loaded before"],
+      ["f4", "half of its sum done", Boolean(trace.problem) && recording.costs.unit === "multiply-adds"],
+      ["one", "a factor", Sum.isFor(recording)],
+      ["other", "the other", Sum.isFor(recording)],
       ["unwritten", "never written", recording.cells],
       ["conflict", "bank conflict", recording.cells],
-      ["active", "running thread"],
+      ["active", "running thread", $("threads")],
     ]) {
       if (!wanted) continue;
       const item = make(list, "li", recording.phased ? "" : "of-c");
@@ -65,16 +73,29 @@ class Arrays {
     const gap = 10;
     let cell;
     if (this.product) {
-      const across = this.shown[0].across + this.shown[1].across;
-      // A's column is at least as wide as the legend above it.
-      const legend = this.shown[0].grid.element.closest(".product").querySelector(".legend");
-      cell = Math.floor((width - gap) / across);
-      const beside = Math.floor((width - gap - legend.offsetWidth) / this.shown[1].across);
-      if (cell * this.shown[0].across < legend.offsetWidth) cell = Math.min(cell, beside);
+      const [a, b] = this.shown;
+      // A's column is at least as wide as the legend above it; where there is less room, that is at the
+      // right, and all so high that shared memory is on the screen with it.
+      const legend = a.grid.element.closest(".product").querySelector(".legend");
+      const box = legend.parentElement;
+      box.classList.remove("below");
+      const isAbove = getComputedStyle(legend).gridColumnStart === "1";
+      const wide = Math.floor((width - gap) / (a.across + b.across));
+      cell = isAbove ? wide : Math.floor((width - 2 * gap - legend.offsetWidth) / (a.across + b.across));
+      if (cell < 2) {
+        box.classList.add("below");
+        cell = wide;
+      }
+      // A's column is as wide as its name, too.
+      const name = a.grid.element.previousElementSibling.scrollWidth;
+      if (cell * a.across < name) cell = Math.min(cell, Math.floor((width - gap - name) / b.across));
+      const beside = Math.floor((width - gap - legend.offsetWidth) / b.across);
+      if (isAbove && cell * a.across < legend.offsetWidth) cell = Math.min(cell, beside);
+      if (!isAbove) cell = Math.min(cell, Math.floor(HIGH / (a.down + b.down)));
     } else {
       cell = Math.floor(width / Math.max(...this.shown.map((one) => one.across)));
     }
-    for (const { grid } of this.shown) grid.size(Math.max(2, Math.min(cell, 30)));
+    for (const { grid } of this.shown) grid.size(Math.max(1, Math.min(cell, 30)));
   }
 
   value(number, at) {
@@ -125,6 +146,7 @@ class Arrays {
   draw(state, step) {
     const tiles = recording.tilesOf(step.phase ?? null);
     const lit = lights(step);
+    const factors = litBySum();
     const mine = picked && picked.kind === "thread" ? picked.owns : null;
     const part = picked && picked.kind === "element" ? picked : null;
     this.shown.forEach(({ array, grid, scale, across }, number) => {
@@ -134,14 +156,41 @@ class Arrays {
         const row = Math.floor(at / array.leading / scale);
         return row * across + Math.floor((at % array.leading) / scale);
       };
+      recording.slides.eachBefore(number, position, (at) => (marks[place(at)] = "cell trail"));
       for (const at of tiles[number]) marks[place(at)] = "cell tile";
+      // An element of C fills with its thread's sum.
+      for (const [at, thread] of recording.ownerOf[number]) {
+        const level = Math.floor(LEVELS * recording.share(state, thread));
+        if (level) marks[place(at)] = `cell tile f${level}`;
+      }
       for (const at of state.stored[number].keys()) marks[place(at)] = "cell tile stored";
       if (isHere) for (const [at, name] of lit) marks[place(at)] = `cell ${name}`;
+      for (const [at, name] of factors.elements[number]) marks[place(at)] += ` ${name}`;
+      this.slide(number);
       if (looked && looked.step.array === array.name) this.ask(array, marks, place);
       if (mine && mine.array === array.name) marks[place(mine.at)] += " picked";
       if (part && part.array === number) marks[place(part.at)] += " picked";
       marks.forEach((mark, i) => grid.set(i, mark));
     });
+  }
+
+  // The frame around what is loaded now: as the tiles go along k, it slides.
+  slide(number) {
+    const { grid, frame, scale } = this.shown[number];
+    const box = recording.slides.at(number, position);
+    frame.classList.toggle("off", !box);
+    if (!box) {
+      frame.removeAttribute("style");
+      return;
+    }
+    const cell = (place) => Math.floor(place / scale) * grid.width;
+    const [left, top] = [cell(box.left), cell(box.top)];
+    const style = {
+      transform: `translate(${left}px, ${top}px)`,
+      width: `${cell(box.right) + grid.width - left}px`,
+      height: `${cell(box.bottom) + grid.width - top}px`,
+    };
+    for (const [name, value] of Object.entries(style)) if (frame.style[name] !== value) frame.style[name] = value;
   }
 
   // The elements that the warp asks for, and the sectors that they lie in.

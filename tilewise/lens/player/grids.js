@@ -1,6 +1,8 @@
 // Grids of cells, and shared memory as such.
 
 const MOST_CELLS = 4096; // of one grid; a larger matrix is drawn coarser, more memory is left out
+const FEW_CELLS = 1536; // of shared memory that is drawn as pieces, too
+const [MANY, SEEN] = [512, 10]; // cells, and pixels that each of so many has at most
 const TEXT = 27; // pixels a cell must have, to have its value in it
 const ROOMY = 40; // and to have it with one more digit
 
@@ -19,9 +21,17 @@ function setText(element, text) {
   element.textContent = text;
 }
 
-function setWidth(element, share) {
-  const width = `${(100 * Math.min(1, share)).toFixed(2)}%`;
-  if (element.style.width !== width) element.style.width = width;
+// Room for the tallest of the longest texts that a box may have, so that nothing below it moves.
+function roomFor(box, texts) {
+  const before = box.shown;
+  box.style.minHeight = "";
+  let most = 0;
+  for (const text of [...new Set(texts)].sort((a, b) => b.length - a.length).slice(0, 4)) {
+    setText(box, text);
+    most = Math.max(most, box.getBoundingClientRect().height);
+  }
+  setText(box, before || "");
+  box.style.minHeight = `${Math.ceil(most)}px`;
 }
 
 // A grid of cells, each with a text and a class.
@@ -96,7 +106,8 @@ const writerOf = (state, cell) =>
 class Shared {
   constructor(parent) {
     parent.replaceChildren();
-    let left = MOST_CELLS;
+    // Where pieces are drawn line by line, cells of a large tile tell no more.
+    let left = Pieces.isFor(recording) ? FEW_CELLS : MOST_CELLS;
     this.boxes = make(parent, "div", "flow");
     this.shown = recording.shared.map((array) => {
       const count = Math.min(array.count, Math.max(0, left));
@@ -126,9 +137,14 @@ class Shared {
     const below = Math.floor(width / most);
     // Beside one another, unless only below one another their values can be read.
     const cell = beside >= TEXT || (below < TEXT && beside >= 7) ? beside : below;
-    const size = Math.max(6, Math.min(cell, 46));
-    for (const { array, grid } of this.shown) {
-      grid.size(size, size < TEXT ? size : array.rows > 8 ? 20 : 24);
+    const size = Math.max(3, Math.min(cell, 46));
+    for (const { array, grid, count } of this.shown) {
+      // Without values, many cells need no more room than to be seen.
+      if (size < TEXT && count > MANY) {
+        grid.size(Math.min(size, SEEN));
+        continue;
+      }
+      grid.size(size, size < TEXT ? size : array.rows > 8 ? 20 : width < 360 ? 18 : 24);
     }
   }
 
@@ -151,6 +167,7 @@ class Shared {
       );
     }
     const mark = picked && picked.kind === "cell" ? picked.number : -1;
+    const factors = litBySum().cells;
     for (const { array, grid, count } of this.shown) {
       for (let i = 0; i < count; ++i) {
         const cell = array.first + i;
@@ -158,6 +175,7 @@ class Shared {
         let name = "cell";
         if (lit.has(cell)) name += ` ${lit.get(cell)}`;
         else if (!written) name += " unwritten";
+        if (factors.has(cell)) name += ` ${factors.get(cell)}`;
         if (cell === mark) name += " picked";
         const value = written ? state.value[cell] : null;
         grid.set(i, name, written ? (value === null ? "" : grid.number(value)) : "");

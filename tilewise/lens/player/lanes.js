@@ -14,7 +14,8 @@ class Banks {
     $("warp-label").hidden = this.warps === 1;
     $("warp").replaceChildren(...Array.from({ length: this.warps }, (_, i) => new Option(String(i), String(i))));
     showWarp(Math.min(shownWarp, this.warps - 1));
-    this.rows = Math.min(Math.ceil(recording.words / BANKS), MOST_CELLS / BANKS);
+    const most = Pieces.isFor(recording) ? FEW_CELLS : MOST_CELLS;
+    this.rows = Math.min(Math.ceil(recording.words / BANKS), most / BANKS);
     this.most = new Grid(parent, {
       rows: 1,
       columns: BANKS,
@@ -30,6 +31,10 @@ class Banks {
       label: "The words of shared memory, a bank a column",
       tip: (i) => `bank ${i % BANKS}: bytes ${i * WORD} to ${i * WORD + WORD - 1}${this.names(i)}`,
     });
+    // Where the kernel is about conflicts, beside the sentence that tells of them.
+    $("banks-panel").classList.toggle("early", Boolean(recording.steps[recording.block.first || 0].conflicts));
+    this.turns = new Turns($("turns"));
+    this.beats = this.turns.beats;
     this.cells = this.words.cells.map((_, i) => {
       const found = [];
       recording.eachCell(i * WORD, WORD, (cell) => found.push(cell));
@@ -46,6 +51,7 @@ class Banks {
     const cell = Math.max(5, Math.min(Math.floor(width / BANKS), 18));
     this.most.size(cell, 18);
     this.words.size(cell, this.rows <= 8 ? 14 : Math.max(2, Math.min(7, Math.floor(MOST_HIGH / this.rows))));
+    this.turns.fit(width);
     // Room for the longest note, so that nothing moves.
     const note = $("banks-note");
     const all = recording.steps.map((step, i) =>
@@ -89,6 +95,7 @@ class Banks {
       this.words.set(word, name);
     });
     setText($("banks-note"), this.say(state, step, found));
+    this.turns.draw();
   }
 
   say(state, step, found) {
@@ -169,7 +176,7 @@ class Threads {
     const owns = recording.owner.get(thread);
     return (
       `thread ${thread} (${coordinates(thread)})${owns ? `, for ${owns}` : ""}: ` +
-      (state.ended[thread] ? "has ended" : active(thread) ? "runs in this step" : "does not run in this step") +
+      (state.ended[thread] ? "has ended" : active(thread) ? "runs in this step" : state.waiting[thread] ? "waits at a barrier" : "does not run in this step") +
       (result === null ? "" : `, last result ${long(result)}`)
     );
   }
@@ -183,6 +190,7 @@ class Threads {
         const thread = first + i;
         let name = "cell";
         if (runs[thread]) name += " active";
+        else if (state.waiting[thread]) name += " waits";
         else if (state.ended[thread]) name += " ended";
         if (thread === mark) name += " picked";
         const result = state.result[thread];

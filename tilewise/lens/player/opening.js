@@ -39,12 +39,7 @@ function open(number) {
   play(false);
   point(null);
   picked = null;
-  recording = new Recording(trace, number);
-  recording.allLoads = recording.steps.reduce(
-    (sum, step) =>
-      sum + (step.copy ? recording.moved(step.copy) : step.space === "global" && readsMemory(step) && step.at ? step.at.length : 0),
-    0,
-  );
+  recording = new Recording(trace, number, costs[number]);
   shownLane = 0;
   $("slider").max = String(recording.last);
   phaseMarks();
@@ -62,7 +57,7 @@ function open(number) {
     add(Shared, "shared");
     add(Banks, "banks");
   }
-  for (const [Kind, id] of [[Stages, "stages"], [Warps, "warps"], [Pieces, "pieces"], [Fragments, "fragments"]]) {
+  for (const [Kind, id] of PANELS) {
     const isThere = Kind.isFor(recording);
     $(`${id}-panel`).hidden = !isThere;
     if (isThere) add(Kind, id);
@@ -97,6 +92,7 @@ function heading() {
 async function start() {
   try {
     trace = JSON.parse(await window.unpacked("trace"));
+    costs = JSON.parse(await window.unpacked("costs"));
   } catch (error) {
     $("wait").textContent = `The recording in this page can't be read: ${error.message}`;
     return;

@@ -9,6 +9,7 @@ class Origins {
   constructor(recording) {
     this.recording = recording;
     this.places = []; // {array, at: element}
+    this.arrays = new Set(); // that they are of
     this.writes = new Map(); // step -> [piece, number of a place or -1]
     recording.steps.forEach((step, number) => {
       const found = [];
@@ -48,6 +49,7 @@ class Origins {
   }
 
   number(array, at) {
+    this.arrays.add(array);
     this.places.push({ array, at });
     return this.places.length - 1;
   }
@@ -61,7 +63,9 @@ class Origins {
     const name = `${this.recording.element(one.name, at)} and ${many - 1} more`;
     if (one.flat || !one.leading) return { label: String(at), name, tint: Math.floor(at / many) % 8 };
     const [row, column] = [Math.floor(at / one.leading), at % one.leading];
-    const label = column % many ? `${row},${column}` : `${row}:${column / many}`;
+    // Pieces of several arrays have the array's name before them.
+    const whose = this.arrays.size > 1 ? called(one).slice(0, 2) : "";
+    const label = whose + (column % many ? `${row},${column}` : `${row}:${column / many}`);
     return { label, name, tint: Math.floor(column / many) % 8 };
   }
 }

@@ -45,7 +45,7 @@ class Pieces {
       tip: (i) => this.tipOfTurn(i),
       pick: (i) => this.choose(Math.floor(i / (ACROSS + 1))),
     });
-    make(parent, "h3", "", "Shared memory, 128 bytes a line, and what lies there, as row:piece of its array");
+    make(parent, "h3", "", recording.origins.arrays.size > 1 ? "Shared memory, 128 bytes a line, and what lies there: array, row and piece" : "Shared memory, 128 bytes a line, and what lies there, as row:piece of its array");
     this.lines = new Grid(parent, {
       rows: this.rows,
       columns: ACROSS + 1,

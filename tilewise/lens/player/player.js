@@ -1,6 +1,7 @@
 // The page: where it stands in the recording, and what moves it.
 
 let trace;
+let costs; // of each block
 const $ = (id) => document.getElementById(id);
 let recording; // of the block that is shown
 let picked = null; // {kind: "element" | "cell" | "thread", ...}: what the closer look is at
@@ -31,51 +32,30 @@ function go(to) {
   draw();
 }
 
-const next = (starts) => starts.find((start) => start > position) ?? recording.last;
-const before = (starts) => starts.findLast((start) => start < position) ?? 0;
+function fold(on) {
+  isFolding = on;
+  $("fold").setAttribute("aria-pressed", String(on));
+  $("fold").textContent = `Index steps: ${on ? "folded" : "shown"}`;
+  draw();
+}
+
+// Where a line or a phase begins, or its first step that is shown.
+const next = (starts) => starts.map((at) => recording.shownFrom(at)).find((start) => start > position) ?? recording.last;
+const before = (starts) => starts.map((at) => recording.shownFrom(at)).findLast((start) => start < position) ?? 0;
 
 const MOVES = {
   start: () => go(0),
   end: () => go(recording.last),
-  back: () => go(position - 1),
-  forward: () => go(position + 1),
+  back: () => go(recording.beside(position, -1)),
+  forward: () => go(recording.beside(position, 1)),
   "line-back": () => go(before(recording.lines)),
   "line-forward": () => go(next(recording.lines)),
   "phase-back": () => go(before(recording.phases)),
   "phase-forward": () => go(next(recording.phases)),
 };
 
-// ---- playing ----
-
-let playing = false;
-let clock = 0;
-let due = 0; // steps, and a part of one
-
-function play(on) {
-  if (on === playing) return;
-  playing = on;
-  if (on && position === recording.last) go(0);
-  $("play-icon").setAttribute("d", on ? "M3 2h4v12H3zM9 2h4v12H9z" : "M3 1l11 7-11 7z");
-  $("play").setAttribute("aria-label", on ? "Pause" : "Play");
-  // A reader of the screen is told of single steps, not of a stream of them.
-  for (const id of ["words", "sectors"]) $(id).setAttribute("aria-live", on ? "off" : "polite");
-  if (!on) return;
-  clock = performance.now();
-  due = 0;
-  requestAnimationFrame(tick);
-}
-
-function tick(now) {
-  if (!playing) return;
-  // After a pause of the whole page, go on from here and don't race to catch up.
-  due += (Math.max(0, Math.min(now - clock, 250)) / 1000) * Number($("speed").value);
-  clock = now;
-  const steps = Math.floor(due);
-  due -= steps;
-  if (steps) go(position + steps);
-  if (position === recording.last) play(false);
-  else requestAnimationFrame(tick);
-}
+const atEnd = () => position === recording.last;
+const advance = (steps) => go(recording.passing(position, steps));
 
 // ---- keys and clicks ----
 
@@ -86,6 +66,7 @@ for (const [id, move] of Object.entries(MOVES)) {
   });
 }
 $("play").addEventListener("click", () => play(!playing));
+$("fold").addEventListener("click", () => fold(!isFolding));
 $("slider").addEventListener("input", () => {
   play(false);
   go($("slider").valueAsNumber);
@@ -98,7 +79,7 @@ $("warp").addEventListener("change", () => {
 $("close").addEventListener("click", () => pick(null));
 $("help").addEventListener("click", () => $("keys").showModal());
 // A click must not take the keys away from the player.
-for (const place of ["buttons", "arrays", "shared", "banks", "threads", "stages", "warps", "pieces", "fragments"]) {
+for (const place of ["buttons", "arrays", "shared", "banks", "turns", "threads", "stages", "warps", "pieces", "fragments", "arrivals"]) {
   $(place).addEventListener("mousedown", (event) => {
     if (!event.target.closest("select, label")) event.preventDefault();
   });
@@ -169,6 +150,10 @@ document.addEventListener("keydown", (event) => {
     if (target.matches("button")) return;
     event.preventDefault();
     play(!playing);
+    return;
+  }
+  if (key === "f" || key === "F") {
+    fold(!isFolding);
     return;
   }
   let move = STEPS[key];

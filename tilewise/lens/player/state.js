@@ -43,8 +43,9 @@ const writesMemory = (step) => step.kind === "store" || step.kind === "atomic";
 
 // A block's recording: its steps, where its lines and phases begin, and its state at a step.
 class Recording {
-  constructor(trace, number) {
+  constructor(trace, number, costs) {
     this.trace = trace;
+    this.costs = costs;
     this.block = trace.blocks[number];
     this.steps = this.block.steps;
     this.last = this.steps.length - 1;
@@ -57,6 +58,9 @@ class Recording {
     this.phased = this.steps.some((step) => step.phase !== null && step.phase !== undefined);
     this.accesses = this.linesThatAccess();
     this.tiles = new Map();
+    this.sums = sumsOf(costs); // what each cost adds up to, step by step
+    this.work = this.workOf();
+    this.slides = new Slides(this);
     this.counted = new Map(); // conflicts, by step
     this.saved = [];
     this.now = -1;
@@ -123,11 +127,14 @@ class Recording {
   // How many elements the block stores: as many threads an untiled product would take.
   elements() {
     const stored = new Set();
-    this.owner = new Map();
+    this.owner = new Map(); // thread -> the name of the first element that it stores
+    this.ownerOf = this.arrays.map(() => new Map()); // of each array, element -> thread
     for (const step of this.steps) {
       if (step.space !== "global" || !writesMemory(step)) continue;
       eachAccess(step, (thread, at) => {
         stored.add(`${step.array} ${at}`);
+        const array = this.array(step.array);
+        if (array >= 0) this.ownerOf[array].set(at, thread);
         if (!this.owner.has(thread)) this.owner.set(thread, this.element(step.array, at));
       });
     }
@@ -172,7 +179,6 @@ class Recording {
   }
 
   empty() {
-    const a = this.arrays.find((one) => one.name === "a");
     return {
       value: new Array(this.cells).fill(null), // of each cell of shared memory
       writer: new Int32Array(this.cells).fill(-1), // thread
@@ -181,10 +187,9 @@ class Recording {
       origin: new Int32Array(Math.ceil((this.words * WORD) / PIECE)).fill(-1), // of each piece
       stored: this.arrays.map(() => new Map()),
       result: new Array(this.threads).fill(null), // each thread's last
+      worked: new Int32Array(this.threads), // steps that bring each thread's work on
+      waiting: new Uint8Array(this.threads), // at a barrier of the block
       ended: new Uint8Array(this.threads),
-      columns: new Uint8Array(a ? a.columns : 0), // of A, read so far
-      loads: 0,
-      sectors: 0,
       conflicts: 0,
     };
   }
@@ -200,7 +205,8 @@ class Recording {
       stored: state.stored.map((map) => new Map(map)),
       result: state.result.slice(),
       ended: state.ended.slice(),
-      columns: state.columns.slice(),
+      worked: state.worked.slice(),
+      waiting: state.waiting.slice(),
     };
   }
 
@@ -227,6 +233,11 @@ class Recording {
     for (const [piece, from] of this.origins.writes.get(this.now) || []) state.origin[piece] = from;
     if (step.copy) this.move(step);
     if (step.reads) this.multiply(step);
+    if (this.costs.work[this.now]) eachThread(step, (thread) => (state.worked[thread] += 1));
+    this.wait(step);
+    if (step.sync && step.sync.do === "init") {
+      for (const at of step.sync.at || []) this.eachCell(at, 8, (cell) => this.put(cell, step, null));
+    }
     if (step.kind === "compute" && step.values) {
       eachThread(step, (thread, place) => {
         const value = step.values[place];
@@ -247,34 +258,35 @@ class Recording {
       );
     } else if (step.space === "global") {
       const array = this.array(step.array);
-      if (readsMemory(step)) state.sectors += step.sectors || 0;
-      eachAccess(step, (thread, at, bytes, value, left) => {
-        if (readsMemory(step)) state.loads += 1;
-        if (array < 0) return;
-        if (writesMemory(step)) state.stored[array].set(at, left);
-        if (step.array === "a") state.columns[at % this.arrays[array].leading] = 1;
-      });
+      if (array < 0 || !writesMemory(step)) return;
+      eachAccess(step, (thread, at, bytes, value, left) => state.stored[array].set(at, left));
     }
   }
 
-  // A bulk copy to shared memory, or from there.
-  move({ copy, sectors, threads }) {
+  // Those who come to a barrier of the block wait until all are there who have not ended.
+  wait(step) {
+    const { waiting, ended } = this.state;
+    const isWhole = step.kind === "barrier" && step.scope !== "warp" && step.scope !== "part";
+    if (!isWhole) return;
+    eachThread(step, (thread) => (waiting[thread] = 1));
+    if (waiting.every((waits, thread) => waits || ended[thread])) waiting.fill(0);
+  }
+
+  // What nobody's values are known of is written to a cell.
+  put(cell, step, value) {
     const { state } = this;
-    if (!copy.store && !copy.outside) state.sectors += sectors || 0;
-    state.loads += this.moved(copy);
-    if (copy.array === "a") {
-      const { leading } = this.arrays[this.array("a")];
-      this.eachCopied(copy, (at) => (state.columns[at % leading] = 1));
-    }
+    state.value[cell] = value;
+    state.writer[cell] = step.threads.length ? step.threads[0][0] : -1;
+    state.when[cell] = this.now;
+    state.reads[cell] = 0;
+  }
+
+  // A bulk copy to shared memory, or from there.
+  move(step) {
+    const { copy } = step;
     this.eachCell(copy.at, copy.bytes, (cell) => {
-      if (copy.store) {
-        state.reads[cell] += 1;
-        return;
-      }
-      state.value[cell] = null;
-      state.writer[cell] = threads.length ? threads[0][0] : -1;
-      state.when[cell] = this.now;
-      state.reads[cell] = 0;
+      if (copy.store) this.state.reads[cell] += 1;
+      else this.put(cell, step, null);
     });
   }
 
@@ -285,13 +297,6 @@ class Recording {
     for (const apart of this.trace.patterns[copy.pattern]) {
       for (let i = 0; apart !== null && i < many; ++i) fn(copy.from + apart + i);
     }
-  }
-
-  // How many elements this block loads by a bulk copy.
-  moved(copy) {
-    let found = 0;
-    if (!copy.outside) this.eachCopied(copy, () => (found += 1));
-    return found;
   }
 
   // A product that reads its matrices in shared memory.
@@ -305,13 +310,73 @@ class Recording {
     }
   }
 
-  // Loads from global memory of the same elements of C, up to here, by a thread each that reads
-  // its own row of A and column of B; null where the recording doesn't say.
-  untiled(state) {
-    const a = this.arrays.find((one) => one.name === "a");
-    if (!this.trace.problem || !a || !this.elementsOfC || this.arrays.length < 3) return null;
-    const all = 2 * a.columns * this.elementsOfC;
-    const soFar = 2 * state.columns.reduce((sum, one) => sum + one, 0) * this.elementsOfC;
-    return { all, now: this.phased ? soFar : all, phased: this.phased };
+  // Of each thread, in how many steps it brings its work on.
+  workOf() {
+    const found = new Int32Array(this.threads);
+    this.steps.forEach((step, i) => {
+      if (this.costs.work[i]) eachThread(step, (thread) => (found[thread] += 1));
+    });
+    return found;
   }
+
+  // The share of its work that a thread has done, from 0 to 1.
+  share(state, thread) {
+    return this.work[thread] ? state.worked[thread] / this.work[thread] : 0;
+  }
+
+  // ---- steps that are shown ----
+
+  isFolded(number) {
+    return isFolding && FOLDED.includes(this.steps[number].kind) && number !== this.last;
+  }
+
+  // The step that is shown next, or before.
+  beside(number, by) {
+    let at = number + by;
+    while (at > 0 && at < this.last && this.isFolded(at)) at += by;
+    if (at <= 0 && this.isFolded(0)) return number;
+    return Math.max(0, Math.min(this.last, at));
+  }
+
+  shownFrom(number) {
+    return this.isFolded(number) ? this.beside(number, 1) : number;
+  }
+
+  // The step that is so many shown ones on.
+  passing(number, many) {
+    let at = number;
+    for (let i = 0; i < many && at < this.last; ++i) at = this.beside(at, 1);
+    return at;
+  }
+
+  // The value that a thread has of a step: an element of it.
+  valueOf([number, element], thread) {
+    const place = placeOf(this.steps[number], thread);
+    const value = place < 0 || !this.steps[number].values ? null : this.steps[number].values[place];
+    return Array.isArray(value) ? value[element] : value;
+  }
+}
+
+const FOLDED = ["other", "branch"]; // kinds of steps that compute indices, or decide where to go on
+let isFolding = true;
+
+// The place of a thread in a step's lists; -1 where it does not run it.
+function placeOf(step, thread) {
+  let before = 0;
+  for (const [first, many] of step.threads) {
+    if (thread >= first && thread < first + many) return before + thread - first;
+    before += many;
+  }
+  return -1;
+}
+
+// What each cost of steps adds up to, with each of them.
+function sumsOf(costs) {
+  const found = {};
+  for (const [name, each] of Object.entries(costs)) {
+    if (!Array.isArray(each)) continue;
+    let sum = 0;
+    found[name] = each.map((one) => (sum += one));
+  }
+  return found;
 }

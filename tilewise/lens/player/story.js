@@ -101,12 +101,7 @@ function threadStory(recording, thread) {
   const found = [];
   let broken = true;
   recording.steps.forEach((step, i) => {
-    let place = -1;
-    let before = 0;
-    for (const [first, many] of step.threads) {
-      if (thread >= first && thread < first + many) place = before + thread - first;
-      before += many;
-    }
+    const place = placeOf(step, thread);
     if (place < 0) return;
     const text = deed(recording, step, place);
     if (!text) return;

@@ -1,4 +1,4 @@
-// The source, the sentences, and the loads.
+// The source, and the sentences.
 
 const cutShort = () =>
   "The recording was cut here, before the block's end. To see it whole, watch " +
@@ -90,24 +90,5 @@ class Words {
       runs.length > 40 ? times(step.threads.reduce((sum, one) => sum + one[1], 0), "thread") : `${runs.match(/\D/) ? "threads" : "thread"} ${runs}`,
     ];
     setText($("where"), where.filter(Boolean).join("  ·  "));
-  }
-}
-
-class Traffic {
-  draw(state) {
-    const untiled = recording.untiled(state);
-    setText($("loads"), times(state.loads, "value"));
-    // Of a cut recording it is not known which elements of C the block is for.
-    $("compared").hidden = !untiled;
-    setText($("untiled"), untiled ? times(untiled.now, "value") : "");
-    const says = untiled && untiled.phased ? "With no tiling, so far" : "With no tiling, in all";
-    setText($("untiled-says"), says);
-    const all = Math.max(untiled ? untiled.all : 0, recording.allLoads);
-    setWidth($("bar-own"), all ? state.loads / all : 0);
-    setWidth($("bar-untiled"), untiled && all ? untiled.now / all : 0);
-    const ratio = untiled && untiled.phased && state.loads ? untiled.now / state.loads : 0;
-    const sectors = `${times(state.sectors, "sector")} of 32 bytes read.`;
-    const fewer = ratio > 1 ? ` ${Number(ratio.toFixed(1))} times fewer loads than with a thread for each element of C.` : "";
-    setText($("traffic-note"), sectors + fewer);
   }
 }

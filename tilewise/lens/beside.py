@@ -1,0 +1,56 @@
+"""Two watched kernels on one page, on the clock of their work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tilewise.lens.paged import Paged
+from tilewise.lens.player import page_of_two
+
+if TYPE_CHECKING:
+    from tilewise.lens.watch import Watch
+
+
+@dataclass(frozen=True)
+class Beside(Paged):
+    """Two recorded runs, side by side.
+
+    Attributes
+    ----------
+    one, other : Watch
+    page : str
+        The whole page: it needs no network and no server.
+    """
+
+    one: Watch
+    other: Watch
+
+    @classmethod
+    def of(cls, one: Watch, other: Watch) -> Beside:
+        """Two runs on one page; see :meth:`tilewise.lens.watch.Watch.beside`.
+
+        Raises
+        ------
+        TypeError
+            If the other is no watched run.
+        """
+        if not hasattr(other, "trace"):
+            raise TypeError(
+                f"{other!r} can't be shown beside a watched run: that takes another one, as "
+                "tilewise.watch and Kernel.watch return it"
+            )
+        told = [
+            "" if each.verdict is None else "; ".join(each.verdict.lines()) for each in (one, other)
+        ]
+        return cls(page_of_two(one.trace.to_dict(), other.trace.to_dict(), told), one, other)
+
+    @property
+    def correct(self) -> bool:
+        """False where the product of either is known to be wrong."""
+        return self.one.correct and self.other.correct
+
+    def __repr__(self) -> str:
+        names = " beside ".join(each.trace.to_dict()["kernel"] for each in (self.one, self.other))
+        size = f"{len(self.page.encode()):,} bytes"
+        return f"<watch {names}: {size}; .save(path) writes the page>"

@@ -1,0 +1,256 @@
+"""What the steps of a trace cost, and how far they bring the product: the player's comparison.
+
+Kernels are compared where both have done the same share of their work, their multiply-adds. Steps
+and instructions are no such clock, for they are what differs; and the emulator has no time. Within
+a phase a kernel has loaded a tile of which it has not used all, so that totals are compared where
+phases end.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any
+
+Step = Mapping[str, Any]
+FOLDED = ("other", "branch")
+"""Kinds of steps that compute indices and addresses, or decide where to go on, and nothing else."""
+COSTS = ("loads", "requests", "sectors", "wavefronts", "barriers")
+"""What adds up; see :class:`Costs`."""
+_SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
+_PIECE = 16  # bytes
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Of each step of a block.
+
+    Attributes
+    ----------
+    unit : str
+        What ``work`` counts: ``"multiply-adds"``; of a kernel that has none, floating-point
+        ``"operations"``; of one that has neither, ``"elements stored"`` to global memory.
+    work : list of int
+        All threads together.
+    loads : list of int
+        Elements that threads load from global memory, each thread's by itself, and elements of
+        bulk copies that the block starts.
+    requests, sectors : list of int
+        Of loads from global memory.
+    wavefronts : list of int
+        That loads from shared memory and stores to it take: one a request, and one for each bank
+        conflict; of accesses of 8 or 16 bytes, those that their width needs are not counted.
+    barriers : list of int
+        Barriers of all of the block, one for each warp.
+    """
+
+    unit: str
+    work: list[int]
+    loads: list[int]
+    requests: list[int]
+    sectors: list[int]
+    wavefronts: list[int]
+    barriers: list[int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "unit": self.unit,
+            "work": self.work,
+            **{each: getattr(self, each) for each in COSTS},
+        }
+
+    def at(self, cost: str, step: int) -> int:
+        """What a cost adds up to with a step, and all steps before it."""
+        return sum(getattr(self, cost)[: step + 1])
+
+
+def costs(trace: Mapping[str, Any], block: int) -> Costs:
+    """What each step of a block costs.
+
+    Parameters
+    ----------
+    trace : mapping
+        As docs/trace.md has it.
+    block : int
+        Its number among those that were recorded.
+    """
+    steps: Sequence[Step] = trace["blocks"][block]["steps"]
+    unit, work = _work(trace, steps)
+    loads, requests, sectors, wavefronts, barriers = [], [], [], [], []
+    for step in steps:
+        kind, space = step["kind"], step.get("space")
+        reads = space == "global" and kind in ("load", "atomic")
+        copy = step.get("copy")
+        starts = copy is not None and not copy["store"] and not copy["outside"]
+        loads.append(_loaded(trace, step) if reads or starts else 0)
+        requests.append(step["requests"] if reads else 0)
+        sectors.append((step.get("sectors") or 0) if reads or starts else 0)
+        shared = space == "shared" and kind in ("load", "store", "atomic")
+        wavefronts.append(step["requests"] + step["conflicts"] if shared else 0)
+        whole = kind == "barrier" and step.get("scope", "block") == "block"
+        barriers.append(len(_warps(step)) if whole else 0)
+    return Costs(unit, work, loads, requests, sectors, wavefronts, barriers)
+
+
+def phase_ends(steps: Sequence[Step]) -> list[int]:
+    """The last step of each phase; of a kernel without phases, the last of all."""
+    found = [
+        i for i, step in enumerate(steps)
+        if step.get("phase") is not None
+        and (i + 1 == len(steps) or steps[i + 1].get("phase") != step["phase"])
+    ]  # fmt: skip
+    return found or [len(steps) - 1]
+
+
+def is_folded(step: Step) -> bool:
+    """Whether a step only computes indices, or decides where to go on."""
+    return step["kind"] in FOLDED
+
+
+def together(
+    one: Sequence[int], other: Sequence[int], a: Sequence[Step], b: Sequence[Step]
+) -> list[list[int]]:
+    """The steps at which two kernels stand side by side, on the clock of their work.
+
+    Each tick brings on the kernel whose next step begins with the smaller share of its work done,
+    and both where that is equal. Steps that only compute indices are passed over.
+
+    Parameters
+    ----------
+    one, other : sequence of int
+        The work of each step.
+    a, b : sequence of mapping
+        The steps.
+
+    Returns
+    -------
+    list of [int, int]
+        For each tick, the steps at which the one and the other stand; the last is the last step of
+        both. Along the ticks neither goes back.
+    """
+    at = [_begins(one, a), _begins(other, b)]
+    now = [0, 0]
+    ticks = []
+    while True:
+        ticks.append([at[0][now[0]][0], at[1][now[1]][0]])
+        ahead = [
+            at[side][now[side] + 1][1] if now[side] + 1 < len(at[side]) else None
+            for side in (0, 1)
+        ]  # fmt: skip
+        there = [share for share in ahead if share is not None]
+        if not there:
+            return ticks
+        for side in (0, 1):
+            if ahead[side] is not None and ahead[side] == min(there):
+                now[side] += 1
+
+
+def _begins(work: Sequence[int], steps: Sequence[Step]) -> list[tuple[int, float]]:
+    """The steps that are shown, each with the share of all work that is done before it."""
+    before, total = [0, *accumulate(work)], sum(work) or 1
+    shown = [i for i, step in enumerate(steps) if not is_folded(step)] or [len(steps) - 1]
+    if shown[-1] != len(steps) - 1:
+        shown.append(len(steps) - 1)
+    return [(i, before[i] / total) for i in shown]
+
+
+def fair(
+    one: Costs, other: Costs, ends: Sequence[int], of_other: Sequence[int]
+) -> list[dict[str, Any]]:
+    """Where two kernels may be compared: where a phase of the one ends, or of the other.
+
+    Parameters
+    ----------
+    one, other : Costs
+    ends, of_other : sequence of int
+        As :func:`phase_ends` gives them.
+
+    Returns
+    -------
+    list of dict
+        By the share of work that is done: ``share``, and ``steps``, the first of each with which
+        that share is done; of all work, the last steps.
+    """
+    done = [list(accumulate(each.work)) for each in (one, other)]
+    shares = {
+        Fraction(each[i], each[-1] or 1)
+        for each, places in zip(done, (ends, of_other), strict=True) for i in places
+    }  # fmt: skip
+    return [
+        {"share": float(share), "steps": [
+            # Not a step later, at which the next tile may be loaded; but at the end all of it.
+            len(each) - 1 if share == 1 else bisect_left(each, share * each[-1])
+            for each in done
+        ]}
+        for share in sorted(shares | {Fraction(1)}) if share > 0
+    ]  # fmt: skip
+
+
+def _work(trace: Mapping[str, Any], steps: Sequence[Step]) -> tuple[str, list[int]]:
+    texts = [each["text"] for each in trace["instructions"]]
+    adds = [_multiply_adds(trace, step, texts[step["i"]]) for step in steps]
+    if any(adds):
+        return "multiply-adds", adds
+    operations = [_threads(step) if step["kind"] == "compute" else 0 for step in steps]
+    if any(operations):
+        return "operations", operations
+    stored = [
+        _elements(trace, step)
+        if step.get("space") == "global" and step["kind"] in ("store", "atomic") else 0
+        for step in steps
+    ]  # fmt: skip
+    return "elements stored", stored
+
+
+def _multiply_adds(trace: Mapping[str, Any], step: Step, text: str) -> int:
+    if step["kind"] == "compute":
+        return _threads(step) if text.startswith(("fma.", "mad.")) else 0
+    if step["kind"] != "matrix":
+        return 0
+    layout = trace["layouts"][step["layout"]] if "layout" in step else None
+    shape = _SHAPE.search(layout["what"] if layout else text)
+    if shape is None:
+        return 0
+    lanes = 128 if text.startswith("wgmma") else 32
+    m, n, k = map(int, shape.groups())
+    return m * n * k * _threads(step) // lanes
+
+
+def _loaded(trace: Mapping[str, Any], step: Step) -> int:
+    copy = step.get("copy")
+    if copy is None:
+        return _elements(trace, step)
+    if "pattern" not in copy:
+        return 0
+    pieces = sum(each is not None for each in trace["patterns"][copy["pattern"]])
+    return pieces * _PIECE // _bytes_of(trace, copy["array"])
+
+
+def _elements(trace: Mapping[str, Any], step: Step) -> int:
+    places = sum(each is not None for each in step.get("at", ()))
+    element = _bytes_of(trace, step.get("array")) or int(step["width"])
+    width: int = step["width"]
+    return places * max(1, width // element)
+
+
+def _bytes_of(trace: Mapping[str, Any], name: str | None) -> int:
+    """Of an element of an array; 0 where there is no such array."""
+    dtype = next((x["dtype"] for x in trace["arrays"] if x["name"] == name), "")
+    bits = re.search(r"\d+", dtype)
+    return int(bits[0]) // 8 if bits else 0
+
+
+def _threads(step: Step) -> int:
+    return sum(int(count) for _, count in step["threads"])
+
+
+def _warps(step: Step) -> set[int]:
+    return {
+        warp for first, count in step["threads"]
+        for warp in range(first // 32, (first + count - 1) // 32 + 1)
+    }  # fmt: skip

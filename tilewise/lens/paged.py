@@ -1,0 +1,42 @@
+"""What is shown as a page of its own: in a notebook's cell, or in a file."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewise.provenance import write_whole
+
+CELL_PIXELS = 840  # of a notebook's cell, its height
+
+
+@dataclass(frozen=True)
+class Paged:
+    """A result with a page.
+
+    Attributes
+    ----------
+    page : str
+        The whole page: it needs no network and no server.
+    """
+
+    page: str
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page, whole or not at all.
+
+        Raises
+        ------
+        OSError
+            If it can't be written.
+        """
+        write_whole(Path(path), self.page.encode())
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        """What Jupyter shows: the page in a frame of its own."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.page)}" title="tilewise watch" '
+            f'style="width: 100%; height: {CELL_PIXELS}px; border: 0"></iframe>'
+        )

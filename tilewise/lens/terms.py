@@ -1,0 +1,135 @@
+"""Where the numbers that an instruction works on come from: the steps that put them in registers.
+
+Each thread's registers are followed by name, from the loads and the arithmetic that write them
+through plain moves to what reads them. What comes from anywhere else is not known.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.ptx.program import Program
+from tilewise.devices.emulator.ptx.syntax import (
+    Immediate,
+    Instruction,
+    Operand,
+    Pair,
+    Register,
+    Vector,
+    registers_of,
+)
+from tilewise.devices.emulator.recording.events import Event
+
+UNKNOWN = -1
+MOST_THREADS = 1 << 20  # of a block's registers, all together, that are followed
+Term = list[int] | float | None
+
+
+class Terms:
+    """Follows one block's events, in order.
+
+    Parameters
+    ----------
+    program : Program
+    threads : int
+        Of the block.
+    """
+
+    def __init__(self, program: Program, threads: int) -> None:
+        self._program, self._threads = program, threads
+        # By register and thread, where it comes from: a number of ``_sources``.
+        self._registers: dict[str, npt.NDArray[np.int32]] = {}
+        self._sources: list[Term] = []
+        self._numbers: dict[Any, int] = {}
+
+    def see(self, event: Event, step: int) -> list[Term]:
+        """What an event's values are made of.
+
+        Parameters
+        ----------
+        event : Event
+        step : int
+            Its number.
+
+        Returns
+        -------
+        list
+            Of arithmetic, its operands; of a store to shared memory, what is stored; nothing of
+            all else. Each is a step and which of the values that a thread has there, where they
+            are the same for all threads; a number, where the instruction or a move says it; or
+            None. Empty where nothing is known.
+        """
+        instruction = self._program.instructions[event.op]
+        terms: list[Term] = []
+        if event.kind == "compute":
+            terms = [self._term(each, event) for each in instruction.operands[1:]]
+        elif (event.kind, event.space) == ("store", "shared") and not event.is_copy:
+            terms = [self._term(each, event) for each in _parts(instruction.operands[-1])]
+        self._writes(instruction, event, step)
+        return terms if any(isinstance(each, list) for each in terms) else []
+
+    def _term(self, operand: Operand, event: Event) -> Term:
+        if isinstance(operand, Immediate):
+            return _number(operand)
+        if not isinstance(operand, Register) or operand.name not in self._registers:
+            return None
+        found = self._registers[operand.name][event.threads]
+        first = int(found[0]) if len(found) else UNKNOWN
+        return self._sources[first] if first != UNKNOWN and (found == first).all() else None
+
+    def _writes(self, instruction: Instruction, event: Event, step: int) -> None:
+        if event.kind == "store" or not instruction.operands:
+            return
+        target = instruction.operands[0]
+        if instruction.opcode == "mov" and isinstance(target, Register):
+            source = instruction.operands[1]
+            if isinstance(source, Register) and source.name in self._registers:
+                self._set(target, event, self._registers[source.name][event.threads])
+                return
+            number = _number(source) if isinstance(source, Immediate) else None
+            self._set(target, event, UNKNOWN if number is None else self._source(number))
+            return
+        is_told = event.kind in ("load", "compute", "atomic") and event.values is not None
+        for place, register in enumerate(_parts(target)):
+            if isinstance(register, Register):
+                made = self._source([step, place]) if is_told else UNKNOWN
+                self._set(register, event, made)
+            elif isinstance(register, Pair):
+                for each in registers_of(register):
+                    self._set(each, event, UNKNOWN)
+
+    def _set(self, register: Register, event: Event, source: Any) -> None:
+        of = self._registers.get(register.name)
+        if of is None:
+            if isinstance(source, int) and source == UNKNOWN:
+                return
+            if (len(self._registers) + 1) * self._threads > MOST_THREADS:
+                return
+            of = self._registers[register.name] = np.full(self._threads, UNKNOWN, np.int32)
+        of[event.threads] = source
+
+    def _source(self, term: Term) -> int:
+        key = tuple(term) if isinstance(term, list) else repr(term)
+        number = self._numbers.setdefault(key, len(self._sources))
+        if number == len(self._sources):
+            self._sources.append(term)
+        return number
+
+
+def _parts(operand: Operand) -> tuple[Operand, ...]:
+    return operand.elements if isinstance(operand, Vector) else (operand,)
+
+
+def _number(constant: Immediate) -> float | None:
+    """A constant of floating point; None of an integer, whose bits may mean anything."""
+    if constant.bits is None:
+        return None
+    bits, width = constant.bits
+    value: float = struct.unpack(
+        "<f" if width == 32 else "<d", bits.to_bytes(width // 8, "little")
+    )[0]
+    return value if np.isfinite(value) else None
