@@ -43,12 +43,12 @@ class Sides(NamedTuple):
             (_is_by_columns(a), _is_by_columns(b)), alpha,
         )  # fmt: skip
 
-    def of_a(self, g: Tensor, b: Tensor, again: Again) -> Tensor:
-        """The gradient of A: alpha G op(B)^T."""
+    def of_a(self, g: Tensor, b: Tensor, again: Again, onto: Tensor | None = None) -> Tensor:
+        """The gradient of A: alpha G op(B)^T, and ``onto``, that of another product with A."""
         transpose_a, transpose_b = self.transposes
         y = b.unsqueeze(-1) if len(self.shapes[1]) == 1 else b
         y = y if transpose_b else y.mT
-        return self._product(self._whole(g), y, 0, transpose_a, again)
+        return self._product(self._whole(g), y, 0, transpose_a, again, onto)
 
     def of_b(self, g: Tensor, a: Tensor, again: Again) -> Tensor:
         """The gradient of B: alpha op(A)^T G."""
@@ -67,8 +67,11 @@ class Sides(NamedTuple):
         g = g.unsqueeze(-1) if len(self.shapes[1]) == 1 else g
         return g.unsqueeze(-2) if len(self.shapes[0]) == 1 else g
 
-    def _product(self, x: Tensor, y: Tensor, side: int, is_transposed: bool, again: Again) -> Tensor:
-        """alpha X Y, the gradient of an operand, or of its transpose, in the operand's shape.
+    def _product(
+        self, x: Tensor, y: Tensor, side: int, is_transposed: bool, again: Again,
+        onto: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """alpha X Y + ``onto``, the gradient of an operand, or of its transpose, in the operand's shape.
 
         It is summed over what the operand was broadcast to, and lies as the operand does: autograd
         copies a parameter's gradient that does not.
@@ -78,11 +81,18 @@ class Sides(NamedTuple):
             x, y = y.mT, x.mT
         batch = tuple(shape[:-2])
         if broadcast(tuple(x.shape[:-2]), tuple(y.shape[:-2])) == batch:
-            found = again(x, y, alpha=self.alpha)
+            if onto is None:
+                found = again(x, y, alpha=self.alpha)
+            else:
+                c = onto.mT if by_columns else onto.reshape(*batch, x.shape[-2], y.shape[-1])
+                found = again(x, y, c, alpha=self.alpha, beta=1.0)
         else:  # products of 16 bits are summed before they are rounded
             sums = getattr(torch, ACCUMULATORS[str(self.dtype).removeprefix("torch.")])
             parts = again(x, y, alpha=self.alpha, out_dtype=sums)
-            found = parts.sum_to_size(*batch, *parts.shape[-2:]).to(self.dtype)
+            found = parts.sum_to_size(*batch, *parts.shape[-2:])
+            if onto is not None:
+                found = found + (onto.mT if by_columns else onto.reshape(found.shape))
+            found = found.to(self.dtype)
         if by_columns:
             return found.mT
         return found if found.ndim == len(shape) else found.reshape(shape)
