@@ -127,9 +127,9 @@ def _by_result(t: Symbol, condition: Symbol) -> Symbol:
     """
     chosen, other = t.arguments[1:]
     first, second = condition.arguments if len(condition.arguments) == 2 else (None, None)
-    if condition.operation == "less_equal" and is_number(second, 0):
-        if first is other and is_number(chosen, 0):  # where(x <= 0, 0, x)
-            return operate("less_equal", t, 0.0)
+    is_negative = condition.operation == "less_equal" and is_number(second, 0)
+    if is_negative and first is other and is_number(chosen, 0):  # where(x <= 0, 0, x)
+        return operate("less_equal", t, 0.0)
     is_positive = condition.operation == "less" and is_number(first, 0)
     if is_positive and second is chosen and _is_scaled(other, second):  # where(0 < x, x, slope * x)
         return operate("less", 0.0, t)

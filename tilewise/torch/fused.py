@@ -236,7 +236,7 @@ def _of_matrices(
     needs_b: Sequence[bool],
     again: Again,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
-    """Return the gradients of A and of each B, as far as they are needed, from those of the sums."""
+    """Return the gradients of A and of each B, as far as they are needed, of those of the sums."""
     of_b: list[Tensor | None] = [None] * asked.matrices
     if not needs_a and not any(needs_b):
         return None, of_b

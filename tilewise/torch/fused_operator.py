@@ -41,10 +41,8 @@ def with_numbers(
     operands: Sequence[Tensor], places: Sequence[int], numbers: Sequence[float]
 ) -> tuple[Tensor | float, ...]:
     """Return an epilogue's operands in its order, of tensors, and numbers at some places."""
-    found, at, rest = [], dict(zip(places, numbers, strict=True)), iter(operands)
-    for i in range(len(operands) + len(at)):
-        found.append(at[i] if i in at else next(rest))
-    return tuple(found)
+    at, rest = dict(zip(places, numbers, strict=True)), iter(operands)
+    return tuple(at[i] if i in at else next(rest) for i in range(len(operands) + len(at)))
 
 
 def _kernel(

@@ -71,7 +71,7 @@ class Sides(NamedTuple):
         self, x: Tensor, y: Tensor, side: int, is_transposed: bool, again: Again,
         onto: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """alpha X Y + ``onto``, the gradient of an operand, or of its transpose, in the operand's shape.
+        """alpha X Y + ``onto``, the gradient of an operand or of its transpose, in its shape.
 
         It is summed over what the operand was broadcast to, and lies as the operand does: autograd
         copies a parameter's gradient that does not.

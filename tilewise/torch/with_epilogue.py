@@ -60,7 +60,7 @@ def recorded(
         return by_pytorch(a, b, c, asked, sums, out_dtype)
     if torch.is_autocast_enabled(a.device.type):
         _check_place(place)
-        a, b, c = _cast(a, b, c, out_dtype)
+        a, b, c = cast(a, b, c, out_dtype)
         with torch.autocast(a.device.type, enabled=False):
             way = route(a, b, c, *asked.operands)
             return recorded(
@@ -74,8 +74,8 @@ def recorded(
     tensors = [a, *of_b, *(() if c is None else (c,))]
     tensors += [x for x in asked.operands if isinstance(x, torch.Tensor)]
     fusing = Fusing(
-        asked.function, asked.pairs, tuple(map(_number, asked.operands)), c is not None, alpha, beta,
-        transpose_a, transpose_b,
+        asked.function, asked.pairs, tuple(map(_number, asked.operands)), c is not None, alpha,
+        beta, transpose_a, transpose_b,
     )  # fmt: skip
     is_recorded = torch.is_grad_enabled()
     wanted = fusing.wanted([is_recorded and x.requires_grad for x in tensors])
@@ -129,14 +129,10 @@ def in_graph(
     every = [operands[name] for name in names]
     is_recorded = torch.is_grad_enabled()
     if torch.is_autocast_enabled(a.device.type):
-        a, b, c = _cast(a, b, c, out_dtype)
+        a, b, c = cast(a, b, c, out_dtype)
         of_b = b if type(b) is tuple else (b,)
-    wanted = []
-    if is_recorded and (
-        a.requires_grad or any([x.requires_grad for x in of_b])
-        or (c is not None and c.requires_grad)
-    ):  # fmt: skip
-        wanted += range(sums)
+    matrices = [a, *of_b, *([] if c is None else [c])]
+    wanted = list(range(sums)) if is_recorded and any(x.requires_grad for x in matrices) else []
     wanted += [
         sums + i
         for i, x in enumerate(every)
@@ -160,6 +156,28 @@ def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str |
         written(function), function.operands, asked.pairs, len(function.results),
         function.is_tuple, len(function.sums),
     )  # fmt: skip
+
+
+def fused(a: Tensor, b: Tensor, c: Tensor | None, asked: Asked) -> tuple[Tensor, ...]:
+    """Return the results of A B + C with an epilogue that was traced, and returns a tuple.
+
+    Autograd, a mode or a graph sees it where they have to.
+    """
+    beta = 0.0 if c is None else 1.0
+    way = route(a, b, c, *asked.operands)
+    place = {"device": "auto", "max_gpu_memory": None}
+    found: tuple[Tensor, ...] = recorded(
+        way, a, b, c, asked, _product, 1.0, beta, False, False, None, place
+    )
+    return found
+
+
+def _product(
+    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 0.0,
+    out_dtype: Any = None, **_: Any,
+) -> Tensor:  # fmt: skip
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+    return torch.ops.tilewise.matmul(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
 def fits(function: Any, wanted: Sequence[int], arrays: int) -> bool:
@@ -216,18 +234,18 @@ def _check_place(place: Mapping[str, Any]) -> None:
         )
 
 
-def _cast(a: Tensor, b: Any, c: Tensor | None, out_dtype: Any) -> tuple[Tensor, Any, Any]:
+def cast(a: Tensor, b: Any, c: Tensor | None, out_dtype: Any) -> tuple[Tensor, Any, Any]:
     """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64."""
     place = a.device.type
     dtype = torch.get_autocast_dtype(place)
 
-    def cast(x: Tensor, to: Any) -> Tensor:
+    def each(x: Tensor, to: Any) -> Tensor:
         is_cast = x.is_floating_point() and x.dtype != torch.float64 and x.device.type == place
         return x.to(to) if is_cast else x
 
     of_c = dtype if out_dtype is None else getattr(torch, dtype_name(out_dtype))
-    b = tuple([cast(x, dtype) for x in b]) if type(b) is tuple else cast(b, dtype)
-    return cast(a, dtype), b, None if c is None else cast(c, of_c)
+    b = tuple([each(x, dtype) for x in b]) if type(b) is tuple else each(b, dtype)
+    return each(a, dtype), b, None if c is None else each(c, of_c)
 
 
 def by_pytorch(
@@ -247,7 +265,7 @@ def by_pytorch(
     library = library_of(a)
     assert library is not None
     if torch.is_autocast_enabled(a.device.type):
-        a, b, c = _cast(a, b, c, dtype)
+        a, b, c = cast(a, b, c, dtype)
         of_b = b if asked.pairs == APART else (b,)
     _, name = dtypes(library, a, of_b[-1], c, (), dtype)
     kind, wide = getattr(torch, name), ACCUMULATORS[name]
