@@ -1,4 +1,4 @@
-"""Multilayer perceptrons: values, gradients, graphs, and on which kernels' way they are computed."""
+"""Multilayer perceptrons: values, gradients, graphs, and the products that they come to."""
 
 from __future__ import annotations
 

@@ -10,12 +10,13 @@ import torch
 
 from tilewise.arrays.dispatched import DIRECT, Route, answer, route
 from tilewise.arrays.fusion import APART, Asked
+from tilewise.epilogue import Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
 from tilewise.torch.activations import epilogue_of
 from tilewise.torch.linear import linear
 from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
-from tilewise.torch.mlp_operator import OPERATOR, check
+from tilewise.torch.mlp_operator import OPERATOR, check, fits
 from tilewise.torch.operator import check_tensors, matmul
 from tilewise.torch.with_epilogue import by_pytorch, cast, fused
 
@@ -94,16 +95,25 @@ def mlp(
         text = _text(activation, len(weights), bool(biases))
         return _by_operator(_cast(Layers(x, weights, biases, down, down_bias)), text)
     function = epilogue_of(activation, len(weights), bool(biases))
-    layers = _cast(Layers(x, weights, biases, down, down_bias))
-    check(layers)
-    with torch.autocast(x.device.type, enabled=False):
-        way = route(*layers.tensors)
-        if way is DIRECT:
-            return forward(layers, trained(function, ()), answer)[0]
-        if way is Route.OPERATOR:
-            return _by_operator(layers, written(function))
-        if way is Route.TRANSFORMED:
-            return _by_pytorch(layers, function)
+    layers = Layers(x, weights, biases, down, down_bias)
+    if torch.is_autocast_enabled(x.device.type):
+        layers = _cast(layers)
+        with torch.autocast(x.device.type, enabled=False):
+            return _mlp(layers, function)
+    return _mlp(layers, function)
+
+
+def _mlp(layers: Layers, function: Traced) -> Tensor:
+    """The same outside of graphs and of autocast."""
+    if not fits(layers):
+        check(layers)
+    way = route(*layers.tensors)
+    if way is DIRECT:
+        return forward(layers, trained(function, ()), answer)[0]
+    if way is Route.OPERATOR:
+        return _by_operator(layers, written(function))
+    if way is Route.TRANSFORMED:
+        return _by_pytorch(layers, function)
     wanted = wanted_of(layers, [each.requires_grad for each in layers.tensors])
     made = trained(function, wanted)
 

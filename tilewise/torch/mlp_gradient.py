@@ -52,11 +52,13 @@ class Layers(NamedTuple):
 
     def like(self, values: Sequence[Any]) -> Layers:
         """Return what belongs to each tensor, of values in their order."""
-        rest = list(values)
-        x = rest.pop(0)
-        weights = tuple(rest.pop(0) for _ in self.weights)
-        biases = tuple(rest.pop(0) for _ in self.biases)
-        return Layers(x, weights, biases, rest.pop(0), rest.pop(0) if rest else None)
+        to_biases = 1 + len(self.weights)
+        to_down = to_biases + len(self.biases)
+        last = None if self.down_bias is None else values[to_down + 1]
+        return Layers(
+            values[0], tuple(values[1:to_biases]), tuple(values[to_biases:to_down]),
+            values[to_down], last,
+        )  # fmt: skip
 
 
 class Products(NamedTuple):

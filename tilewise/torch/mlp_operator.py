@@ -50,6 +50,23 @@ def _kernel(
     return found if stores else found[:1]
 
 
+def fits(layers: Layers) -> bool:
+    """Whether shapes and dtypes fit one another: what :func:`check` says more slowly."""
+    x, weights, biases, down, down_bias = layers
+    first, dtype = weights[0].shape, x.dtype
+    return (
+        len(first) == 2
+        and x.ndim > 0
+        and x.shape[-1] == first[1]
+        and all(w.shape == first and w.dtype == dtype for w in weights)
+        and all(b.shape == first[:1] for b in biases)
+        and down.ndim == 2
+        and down.shape[1] == first[0]
+        and down.dtype == dtype
+        and (down_bias is None or down_bias.shape == down.shape[:1])
+    )
+
+
 def check(layers: Layers) -> None:
     """Raise where the tensors' shapes, dtypes or places don't fit one another.
 
