@@ -76,6 +76,120 @@ def test_autocast(torch: Any, tw: Any) -> None:
     assert_tensors_right(found.detach(), x.bfloat16(), w.mT, 1, 1, bias.expand(16, 32))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("sizes", [(256, 192, 320, 128), (33, 101, 257, 75), (1, 512, 300, 512)])
+@pytest.mark.parametrize("how", ["gelu", "gelu_tanh", "silu", "relu"])
+def test_mlp(torch: Any, tw: Any, dtype: str, gated: bool, sizes: Any, how: str) -> None:
+    """Each product with an activation or a derivative in it is right, by its own inputs."""
+    from tilewise.bench import model_checks
+
+    m, k, hidden, n = sizes
+    kind = getattr(torch, dtype)
+
+    def new(*shape: int, scale: float = 1.0) -> Any:
+        return (torch.randn(shape, device="cuda") * scale).to(kind).requires_grad_()
+
+    x, down, last = new(m, k), new(n, hidden, scale=hidden**-0.5), new(n)
+    weights = tuple(new(hidden, k, scale=k**-0.5) for _ in range(1 + gated))
+    biases = tuple(new(hidden) for _ in weights)
+    one = not gated
+    of_y = torch.randn(m, n, device="cuda").to(kind)
+    leaves = [x, *weights, *biases, down, last]
+
+    def run(weights: Any = weights, biases: Any = biases) -> Any:
+        y = tw.mlp(
+            x, weights[0] if one else weights, down, activation=how,
+            bias=biases[0] if one else biases, down_bias=last,
+        )  # fmt: skip
+        return y, torch.autograd.grad(y, leaves, of_y)
+
+    for _ in range(2):  # the second calls are like ones before them
+        shares = model_checks.fused_shares(run)
+        assert len(shares) == 3
+        assert max(shares.values()) <= 1, shares
+    # And the whole as float64 has it, as far as the dtype goes.
+    y, grads = run()
+    wide = [v.detach().double().requires_grad_() for v in leaves]
+    functions = torch.nn.functional
+    each = [
+        functions.linear(wide[0], wide[1 + i], wide[1 + len(weights) + i])
+        for i in range(len(weights))
+    ]
+    if how == "gelu_tanh":
+        act = functions.gelu(each[0], approximate="tanh")
+    else:
+        act = getattr(functions, how)(each[0])
+    exact = functions.linear(act * each[1] if gated else act, wide[-2], wide[-1])
+    others = torch.autograd.grad(exact, wide, of_y.double())
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
+    for ours, theirs in zip((y, *grads), (exact, *others), strict=True):
+        off = (ours.detach().double() - theirs.detach()).norm() / theirs.detach().norm()
+        # A few roundings, the norm of each at most a unit; float32's sums add theirs.
+        assert off <= (8 + (max(sizes) if dtype == "float32" else 0)) * unit
+
+
+def test_mlp_in_graphs(torch: Any, tw: Any) -> None:
+    """Forward and backward replayed for other inputs; in a graph of torch.compile, too."""
+    model = torch.nn.Sequential(
+        torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64)
+    ).to("cuda", torch.bfloat16)  # fmt: skip
+    tw.replace_linears(model)
+    x = torch.randn(32, 64, device="cuda").bfloat16()
+    wanted = []
+    inputs = [torch.randn_like(x) for _ in range(3)]
+    for each in inputs:
+        model.zero_grad()
+        y = model(each)
+        y.sum().backward()
+        wanted.append((y.detach().clone(), [p.grad.clone() for p in model.parameters()]))
+    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
+    made = torch.cuda.make_graphed_callables(model, (x.clone(),))
+    for call in (made, compiled):
+        for _ in range(2):
+            for each, (y, grads) in zip(inputs, wanted, strict=True):
+                model.zero_grad()
+                found = call(each).clone()
+                found.sum().backward()
+                torch.testing.assert_close(found, y)
+                for p, grad in zip(model.parameters(), grads, strict=True):
+                    torch.testing.assert_close(p.grad, grad)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_an_epilogue_in_training(torch: Any, mode: str, dtype: str) -> None:
+    """In eager mode and in a graph, with several results and operands of several shapes."""
+    kind = getattr(torch, dtype)
+
+    def layer(x: Any, w: Any, bias: Any, scale: Any, residual: Any) -> Any:
+        y, before = tilewise.matmul(
+            x, w, transpose_b=True, bias=bias, scale=scale, residual=residual,
+            epilogue=lambda acc, bias, scale, residual: (
+                tilewise.silu(acc + bias) * scale + residual, acc + bias,
+            ),
+        )  # fmt: skip
+        return y + before
+
+    shapes = (96, 64), (80, 64), (80,), (96, 1), (96, 80)
+    leaves = [torch.randn(s, device="cuda").to(kind).requires_grad_() for s in shapes]
+    wide = [v.detach().double().requires_grad_() for v in leaves]
+    x, w, bias, scale, residual = wide
+    before = x @ w.mT + bias
+    exact = torch.nn.functional.silu(before) * scale + residual + before
+    of_y = torch.randn_like(exact)
+    others = torch.autograd.grad(exact, wide, of_y)
+    unit = {"bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
+    compiled = torch.compile(layer, fullgraph=True, mode=mode)
+    for call in (layer, compiled):
+        for _ in range(3):
+            found = call(*leaves).clone()
+            grads = torch.autograd.grad(found, leaves, of_y.to(kind))
+            for ours, theirs in zip((found, *grads), (exact, *others), strict=True):
+                off = (ours.detach().double() - theirs.detach()).norm() / theirs.detach().norm()
+                assert off <= (8 + (96 if dtype == "float32" else 0)) * unit
+
+
 def test_arrays_in_two_places(torch: Any, tw: Any) -> None:
     x, w = torch.randn(3, 3, device="cuda", requires_grad=True), torch.randn(3, 3)
     for function in (tilewise.matmul, torch.ops.tilewise.matmul):

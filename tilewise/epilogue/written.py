@@ -38,7 +38,8 @@ def read(text: str) -> Traced:
     """
     try:
         sums, operands, operations, results, is_tuple = json.loads(text)
-        symbols, made = Symbols(), []
+        symbols = Symbols()
+        made: list[Symbol] = []
 
         def value(x: int | str) -> Any:
             return float(x) if isinstance(x, str) else made[x]

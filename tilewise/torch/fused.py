@@ -101,7 +101,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
             *(results[i] for i in made.stored),
         )  # fmt: skip
         ctx.set_materialize_grads(False)
-        ctx.asked, ctx.made, ctx.again = asked, made, again
+        ctx.asked, ctx.made, ctx.again, ctx.dtype = asked, made, again, results[0].dtype
         ctx.sides = [Sides.of(a, x, asked.alpha, asked.transpose_a, asked.transpose_b) for x in b]
         ctx.of_operands = [
             (x.shape, x.dtype) if isinstance(x, torch.Tensor) else None for x in operands
@@ -138,7 +138,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
         of_a, of_b = _of_matrices(asked, ctx.sides, of_sums, a, b, needs_a, needs_b, again)
         of_c = None
         if needs_c:
-            of_c = of_sums[0].to(first.dtype)
+            of_c = of_sums[0].to(ctx.dtype)
             of_c = of_c if asked.beta == 1 else of_c * asked.beta
         every = [of_a, *of_b, *([of_c] if asked.has_c else [])]
         every += [
@@ -187,7 +187,9 @@ def gradients(
     """
     values = found.function.values
     wide = getattr(torch, ACCUMULATORS[str(first.dtype).removeprefix("torch.")])
-    kinds, at, made = [], [], {}
+    kinds: list[tuple[int, Any]] = []
+    at: list[int] = []
+    made: dict[tuple[str, Any], int] = {}
     for i, value in enumerate(values):
         kind = dtype
         if i >= sums:

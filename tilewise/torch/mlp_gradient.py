@@ -176,15 +176,15 @@ def _of_sums(
     others = [i for i, g in enumerate(of_hidden) if g is not None and i]
     if of_y is None and of_hidden[0] is None and not others:
         return []
-    is_product = of_y is not None
-    given = (*([0] if is_product or of_hidden[0] is not None else []), *others)
+    given = (*([0] if of_y is not None or of_hidden[0] is not None else []), *others)
     found = made.backward(tuple(given))
     values = {
         "gradient": dict(enumerate(of_hidden)),
         "result": dict(zip(made.stored, stored, strict=True)),
     }
-    operands = tuple(values[kind][i] for kind, i in found.operands)
-    if not is_product:  # of a gradient's gradient
+    operands = tuple(values[what][i] for what, i in found.operands)
+    if of_y is None:  # of a gradient's gradient
         return gradients(found, of_hidden[given[0]], operands, len(made.wanted), kind, ())
-    c = of_hidden[0]
-    return ctx.products.fused(of_y.to(kind), down, c, Asked(found.function, operands))
+    asked, c = Asked(found.function, operands), of_hidden[0]
+    results: tuple[Tensor, ...] = ctx.products.fused(of_y.to(kind), down, c, asked)
+    return results

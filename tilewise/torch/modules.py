@@ -87,11 +87,11 @@ def activation_at(modules: list[Module], at: int) -> str | None:
 
 def made_one(module: Module, pattern: Pattern) -> None:
     """Have a module whose ``forward`` is an MLP call it as one."""
-    module.__class__ = _class_of(type(module), pattern)
+    module.__class__ = _class_of(type(module), pattern)  # type: ignore[arg-type]
 
 
 @cache
-def _class_of(kind: type, pattern: Pattern) -> type:
+def _class_of(kind: Any, pattern: Pattern) -> Any:
     """Return a class of a module whose ``forward`` is known to be an MLP."""
 
     def forward(self: Module, x: Tensor) -> Tensor:
@@ -106,7 +106,7 @@ def _class_of(kind: type, pattern: Pattern) -> type:
             is_same = is_same and not has_hooks(activation) and is_called_as_written(activation)
         if is_same and _are_plain(first, down):
             return _as_one(x, first, pattern.activation, down)
-        return kind.forward(self, x)  # type: ignore[attr-defined]
+        return kind.forward(self, x)
 
     def reduced(self: Module, _: Any) -> Any:
         """As the class is made, pickle finds it by the one that it is made of."""
@@ -119,6 +119,6 @@ def _class_of(kind: type, pattern: Pattern) -> type:
     return type(kind.__name__, (kind,), words)
 
 
-def _again(kind: type, pattern: Pattern) -> Module:
+def _again(kind: Any, pattern: Pattern) -> Module:
     made = _class_of(kind, pattern)
     return made.__new__(made)
