@@ -65,10 +65,11 @@ def matmul(
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
     epilogue, pairs, invariant, operands
         As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
-        With ``out``, ``device``, ``max_gpu_memory``, ``epilogue`` or ``invariant``,
-        ``torch.compile`` ends its graph and begins another behind the call. Under autocast
-        ``device`` and ``max_gpu_memory`` can't be given. An epilogue is part of the kernel where
-        autograd records nothing; else PyTorch computes it, in the dtype of the sums.
+        With ``out``, ``device``, ``max_gpu_memory`` or ``invariant``, ``torch.compile`` ends its
+        graph and begins another behind the call. Under autocast ``device`` and ``max_gpu_memory``
+        can't be given. An epilogue is part of the kernel also where autograd records it: the kernel
+        stores what the derivative needs besides, in the dtype of the results. In a graph it is the
+        operator ``torch.ops.tilewise.fused_matmul``.
 
     Returns
     -------
