@@ -28,6 +28,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "abs": abs,
     "exp": tw.exp,
     "clip": lambda x: tw.clip(x, -1, 2),
+    "cube": lambda x: x**3 - x**5,
     "squared relu": lambda x: tw.relu(x) ** 2,
     "chosen": lambda x: tw.where((x > -1) & (x <= 1), x * x, 0.5 - x),
     "log": lambda x: tw.log(abs(x) + 0.5),
@@ -190,6 +191,28 @@ def test_what_is_stored() -> None:
     traced = trace(lambda acc, scale: acc * scale, ("scale",))
     assert trained(traced, (0,)).stored == ()  # the scale has no gradient
     assert trained(traced, (0, 1)).stored == (1,)
+
+
+def test_long_chains(torch: Any) -> None:
+    """Longer than Python's stack, and of as many factors as no number counts."""
+
+    def chained(acc: Any) -> Any:
+        for i in range(3000):
+            acc = acc * (1 + 1e-5 * (i % 3)) if i % 2 else acc * 1.0001 + 1e-4
+        return acc
+
+    def squared(acc: Any) -> Any:
+        for _ in range(60):
+            acc = acc * acc
+        return acc
+
+    x = torch.tensor([1.0, -1.0], dtype=torch.float64)
+    for function in (chained, squared):
+        made = trained(trace(function, ()), (0,))
+        (found,) = gradients(torch, made, [x], (0,))
+        (wanted,) = by_autograd(torch, made, [x], (0,))
+        torch.testing.assert_close(found, wanted)
+        assert read(written(made.function)) is made.function
 
 
 def test_text_of_none() -> None:

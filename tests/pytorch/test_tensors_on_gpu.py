@@ -190,6 +190,38 @@ def test_an_epilogue_in_training(torch: Any, mode: str, dtype: str) -> None:
                 assert off <= (8 + (96 if dtype == "float32" else 0)) * unit
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(257,), (33, 1030), (3, 40, 256), (2, 3, 5, 7)])
+def test_functions_of_elements(torch: Any, tw: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    """By a kernel, in one launch, as by PyTorch's functions but for the last roundings."""
+    from tilewise.epilogue import trace
+    from tilewise.torch import pointwise
+
+    def function(acc: Any, x: Any, y: Any) -> Any:
+        return tilewise.silu(acc) * x + y, acc, tilewise.tanh(acc + x)
+
+    kind = getattr(torch, dtype)
+    acc = torch.randn(shape, device="cuda").to(kind)
+    x, traced = torch.randn(shape[-1], device="cuda"), trace(function, ("x", "y"))
+    kinds = [kind, torch.float32, torch.float64]
+    with torch.no_grad():
+        assert pointwise._is_for_kernels(acc, [x, 0.5], 2)
+        found = pointwise.pointwise(traced, acc, [x, 0.5], kinds)
+        wide = acc.double()
+        exact = function_of(torch, wide, x.double(), 0.5)
+    assert [each.dtype for each in found] == kinds
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+    of_each = dtype, "float32" if dtype == "float64" else dtype, dtype
+    for each, wanted, out in zip(found, exact, of_each, strict=True):
+        sums = unit["float64" if dtype == "float64" else "float32"]
+        off = (each.double() - wanted).norm() / wanted.norm()
+        assert off <= unit[out] + 16 * sums  # functions.cuh: some units of the last place each
+
+
+def function_of(torch: Any, acc: Any, x: Any, y: Any) -> Any:
+    return torch.nn.functional.silu(acc) * x + y, acc, torch.tanh(acc + x)
+
+
 def test_arrays_in_two_places(torch: Any, tw: Any) -> None:
     x, w = torch.randn(3, 3, device="cuda", requires_grad=True), torch.randn(3, 3)
     for function in (tilewise.matmul, torch.ops.tilewise.matmul):

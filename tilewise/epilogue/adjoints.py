@@ -58,6 +58,9 @@ def _parts(t: Symbol, g: Any) -> list[tuple[Any, Any]]:
     x = _of_softplus(t)
     if x is not None:
         return [(x, multiply(g, apply("sigmoid", x)))]
+    x, power = _power(t)
+    if power > 2:
+        return [(x, multiply(g, multiply(float(power), x ** (power - 1))))]
     x = t.arguments[0] if t.arguments else None
     if t.operation in _UNARY:
         return [(x, _UNARY[t.operation](g, x, t))]
@@ -146,6 +149,18 @@ def _is_scaled(x: Any, of: Any) -> bool:
         and isinstance(x.arguments[0], float)
         and 0 < x.arguments[0] < math.inf
     )
+
+
+def _power(x: Any, depth: int = 4) -> tuple[Any, int]:
+    """Return the base and the exponent of a product of equal factors; of others 1.
+
+    Products are looked at to a depth, which is enough for the powers that ``**`` takes, up to 16.
+    """
+    if not depth or not (isinstance(x, Symbol) and x.operation == "multiply"):
+        return x, 1
+    (base, one), (other, more) = (_power(y, depth - 1) for y in x.arguments)
+    is_power = base is other and isinstance(base, Symbol)
+    return (base, one + more) if is_power else (x, 1)
 
 
 def _of_softplus(t: Symbol) -> Any:

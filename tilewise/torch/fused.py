@@ -9,18 +9,16 @@ B, which are products.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.epilogue import Traced
-from tilewise.epilogue.derivative import KEPT, Backward, Trained, trained
-from tilewise.epilogue.traced import interned
+from tilewise.epilogue.derivative import Backward, Trained, trained
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.gradient import Again, Sides
-from tilewise.torch.pointwise import pointwise
+from tilewise.torch.pointwise import pointwise, some_of
 
 Tensor = Any
 Answer = Callable[[Asked], Any]
@@ -202,7 +200,7 @@ def gradients(
         if at[-1] == len(kinds):
             kinds.append((i, kind))
     results = pointwise(
-        _some(found.function, tuple(i for i, _ in kinds)), first, operands, [x for _, x in kinds]
+        some_of(found.function, tuple(i for i, _ in kinds)), first, operands, [x for _, x in kinds]
     )
     each = [results[i] for i in at]
     for i, (shape, own) in enumerate(of_operands, start=sums):
@@ -219,13 +217,6 @@ def reduced(x: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
         wide = getattr(torch, ACCUMULATORS[str(x.dtype).removeprefix("torch.")])
         x = x.sum(dims, dtype=wide)
     return x.reshape(shape).to(dtype)
-
-
-@lru_cache(maxsize=KEPT)
-def _some(function: Traced, which: tuple[int, ...]) -> Traced:
-    """Return a function that computes some of the results."""
-    results = tuple(function.results[i] for i in which)
-    return interned(function.sums, function.operands, results, True)
 
 
 def _of_matrices(
