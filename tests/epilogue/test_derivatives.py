@@ -185,6 +185,8 @@ def test_what_is_stored() -> None:
         assert forward.count("acc") >= 1
     assert stored(lambda acc, b: tw.gelu(acc + b), ("b",)) == ("(gelu(acc + b), acc + b)", (1,))
     assert stored(lambda acc, b: (tw.gelu(acc + b), acc + b), ("b",))[1] == (1,)
+    forward, kept = stored(lambda acc, b: (tw.gelu(acc + b), acc), ("b",))
+    assert (forward, kept) == ("(gelu(acc + b), acc)", (1,))  # a result, and not what takes memory
     assert stored(lambda acc, b, r: acc + b + r, ("b", "r"))[1] == ()
     assert stored(lambda acc: 3.0)[1] == ()
     assert stored(lambda gate, up: tw.silu(gate) * up, pairs=True)[1] == (1, 2)

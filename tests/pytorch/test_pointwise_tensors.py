@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
 import tilewise
 from tilewise.epilogue import trace
@@ -33,30 +33,32 @@ def test_by_pytorchs_functions(torch: Any, tw: Any) -> None:
 SHAPES = [(), (1,), (5,), (4, 1), (4, 5), (1, 5), (3, 1, 1), (3, 4, 5), (2, 3, 4, 5), (2, 1, 4, 5)]
 
 
-@given(st.data())
-def test_where_operands_lie(torch: Any, tw: Any, data: st.DataObject) -> None:
+@pytest.mark.parametrize("by_columns", [False, True])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (3, 4, 5), (2, 3, 4, 5), (1, 1, 5)])
+def test_where_operands_lie(torch: Any, tw: Any, shape: tuple[int, ...], by_columns: bool) -> None:
     """A kernel finds each element of an operand where it is, of any shape and strides."""
-    shape = data.draw(st.sampled_from([(5,), (4, 5), (3, 4, 5), (2, 3, 4, 5), (1, 1, 5)]))
-    acc = torch.randn(shape)
-    operands = []
-    for _ in range(2):
-        of = data.draw(st.sampled_from(SHAPES))
-        try:
-            if torch.broadcast_shapes(of, shape) != shape:
-                raise RuntimeError
-        except RuntimeError:
-            of = ()
-        x = torch.randn(*of[:-1], 2 * of[-1])[..., ::2] if of else torch.randn(())
-        if len(of) > 1 and data.draw(st.booleans()):
-            x = x.mT.contiguous().mT
-        operands.append(x)
+    acc, traced = torch.randn(shape), trace(function, ("x", "y"))
     results = [torch.empty(shape) for _ in range(3)]
-    asked, arrays = asked_of(trace(function, ("x", "y")), acc, operands, results)
-    whole = (asked.batch, asked.m, asked.n)
-    assert asked.batch * asked.m * asked.n == acc.numel()
-    lying = [x for x in asked.epilogue.inputs if isinstance(x, Strided)]
-    for x, array, how in zip(operands, arrays, lying, strict=True):
-        strides = how.batch_stride, how.row_stride, how.column_stride
-        found = torch.as_strided(array, whole, strides, array.storage_offset())
-        assert torch.equal(found.reshape(shape), x.expand(shape))
-    assert [x[1:] for x in asked.epilogue.results] == [(asked.n, 1, asked.m * asked.n)] * 2
+    fitting = [of for of in SHAPES if _broadcasts(torch, of, shape)]
+    assert len(fitting) >= 3
+    for of, other in product(fitting, repeat=2):
+        operands = []
+        for each in (of, other):
+            x = torch.randn(*each[:-1], 2 * each[-1])[..., ::2] if each else torch.randn(())
+            operands.append(x.mT.contiguous().mT if len(each) > 1 and by_columns else x)
+        asked, arrays = asked_of(traced, acc, operands, results)
+        whole = (asked.batch, asked.m, asked.n)
+        assert asked.batch * asked.m * asked.n == acc.numel()
+        lying = [x for x in asked.epilogue.inputs if isinstance(x, Strided)]
+        for x, array, how in zip(operands, arrays, lying, strict=True):
+            strides = how.batch_stride, how.row_stride, how.column_stride
+            found = torch.as_strided(array, whole, strides, array.storage_offset())
+            assert torch.equal(found.reshape(shape), x.expand(shape))
+        assert [x[1:] for x in asked.epilogue.results] == [(asked.n, 1, asked.m * asked.n)] * 2
+
+
+def _broadcasts(torch: Any, x: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    try:
+        return bool(torch.broadcast_shapes(x, shape) == shape)
+    except RuntimeError:
+        return False
