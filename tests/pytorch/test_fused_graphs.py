@@ -99,6 +99,42 @@ def test_what_the_graph_calls(torch: Any, tw: Any) -> None:
     assert any("erf" in x for x in backward)
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("compiles", [False, True])
+def test_as_many_operands_as_there_may_be(torch: Any, tw: Any, pairs: bool, compiles: bool) -> None:
+    """What training stores would be a ninth array: then PyTorch's functions compute."""
+    kinds = {f"x{i}": torch.randn(5, requires_grad=True) for i in range(8)}
+
+    def whole(
+        acc: Any, x0: Any, x1: Any, x2: Any, x3: Any, x4: Any, x5: Any, x6: Any, x7: Any
+    ) -> Any:
+        return tilewise.silu(acc + x0) * (x1 + x2 * x3 + x4 * x5 + x6 * x7)
+
+    def of_two(
+        gate: Any, up: Any, x0: Any, x1: Any, x2: Any, x3: Any, x4: Any, x5: Any, x6: Any, x7: Any
+    ) -> Any:
+        return whole(gate, x0, x1, x2, x3, x4, x5, x6, x7) * up
+
+    def function(x: Any, w: Any) -> Any:
+        return tilewise.matmul(
+            x, (w, w + 1) if pairs else w, epilogue=of_two if pairs else whole, alpha=0.5, **kinds
+        )
+
+    x, w = torch.randn(3, 4, requires_grad=True), torch.randn(4, 5, requires_grad=True)
+    call = torch.compile(function, fullgraph=True, backend="aot_eager") if compiles else function
+    y = call(x, w)
+    leaves = [x, w, *kinds.values()]
+    found = torch.autograd.grad(y.sum(), leaves)
+    s = [v.detach().requires_grad_() for v in leaves]
+    acc, rest = 0.5 * s[0] @ s[1], s[2:]
+    wanted = torch.nn.functional.silu(acc + rest[0])
+    wanted = wanted * (rest[1] + rest[2] * rest[3] + rest[4] * rest[5] + rest[6] * rest[7])
+    wanted = wanted * (0.5 * s[0] @ (s[1] + 1)) if pairs else wanted
+    torch.testing.assert_close(y, wanted)
+    for ours, theirs in zip(found, torch.autograd.grad(wanted.sum(), s), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
 def test_a_number_may_change(torch: Any, tw: Any) -> None:
     def function(x: Any, by: float) -> Any:
         return tilewise.matmul(x, x, epilogue=lambda acc, by: acc * by, by=by)

@@ -20,9 +20,12 @@ from torch.utils.flop_counter import register_flop_formula
 from tilewise.arrays.call import dtypes, shapes
 from tilewise.arrays.dispatched import answer
 from tilewise.arrays.fusion import APART, Asked
-from tilewise.arrays.libraries import library_of
+from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.epilogue import Epilogue, Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import read
+from tilewise.gemm.fused import MOST
+from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.fused import Fused, Fusing
 
 Tensor = Any
@@ -60,10 +63,33 @@ def _kernel(
     pairs: str | None = None,
     out_dtype: Any = None,
 ) -> list[Tensor]:
-    made = trained(read(function), tuple(wanted)).forward
-    asked = Asked(made, with_numbers(operands, places, numbers), pairs)
+    traced = read(function)
     of_b = tuple(b) if pairs == APART else b[0]
+    every = with_numbers(operands, places, numbers)
+    made = trained(traced, tuple(wanted)).forward
+    if fits(traced, (), len(operands)) and not fits(traced, wanted, len(operands)):
+        # The sums are stored, and PyTorch's functions compute what is one array too many.
+        wide = ACCUMULATORS[dtype_name(a.dtype)]
+        kind = a.dtype if out_dtype is None else out_dtype
+        of_c = None if c is None else c.to(getattr(torch, wide))
+        sums = Asked(_SUMS[pairs is not None], (), pairs)
+        acc = answer(a, of_b, of_c, alpha=alpha, beta=beta, out_dtype=wide, asked=sums)
+        given = [x if isinstance(x, float) else x.to(acc[0].dtype) for x in every]
+        found = made.evaluate(acc[0] if pairs is None else acc, given)
+        return [x.expand(acc[0].shape).to(kind, copy=True) for x in found]
+    asked = Asked(made, every, pairs)
     return list(answer(a, of_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype, asked=asked))
+
+
+_SUMS = (
+    Epilogue(lambda acc: (acc,)).traced,
+    Epilogue(lambda gate, up: (gate, up), pairs=True).traced,
+)
+
+
+def fits(function: Traced, wanted: Sequence[int], arrays: int) -> bool:
+    """Whether a kernel can store what training needs, beside so many operands that are arrays."""
+    return arrays + len(trained(function, tuple(wanted)).forward.results) - 1 <= MOST
 
 
 def result_of(

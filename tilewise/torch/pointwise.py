@@ -98,10 +98,9 @@ def _by_kernel(
         acc.data_ptr(), 0, 0, results[0].data_ptr(), 0, *(x.data_ptr() for x in arrays),
         *(x.data_ptr() for x in results[1:]),
     )  # fmt: skip
-    with gpu.context.current():
-        stream = library.stream(gpu.context.ordinal)
-        for launch in prepare(plan(asked), gpu):
-            gpu.enqueue(launch, stream, addresses)
+    stream = library.stream(gpu.context.ordinal)
+    for launch in prepare(plan(asked), gpu):
+        gpu.enqueue(launch, stream, addresses)
     return results
 
 

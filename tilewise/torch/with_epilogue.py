@@ -14,12 +14,10 @@ from tilewise.arrays.call import dtypes
 from tilewise.arrays.dispatched import DIRECT, Route, answer, route
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import dtype_name, library_of
-from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
-from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.fused import Fused, Fusing
-from tilewise.torch.fused_operator import OPERATOR
+from tilewise.torch.fused_operator import OPERATOR, fits
 
 Tensor = Any
 
@@ -79,7 +77,7 @@ def recorded(
     )  # fmt: skip
     is_recorded = torch.is_grad_enabled()
     wanted = fusing.wanted([is_recorded and x.requires_grad for x in tensors])
-    if not fits(asked.function, wanted, fusing.numbers.count(None)):
+    if way is Route.GRADIENT and not fits(asked.function, wanted, fusing.numbers.count(None)):
         return recorded(
             Route.TRANSFORMED, a, b, c, asked, matmul, alpha, beta, transpose_a, transpose_b,
             out_dtype, place,
@@ -178,11 +176,6 @@ def _product(
 ) -> Tensor:  # fmt: skip
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
     return torch.ops.tilewise.matmul(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
-
-
-def fits(function: Any, wanted: Sequence[int], arrays: int) -> bool:
-    """Whether a kernel can store what training needs, beside so many operands that are arrays."""
-    return arrays + len(trained(function, tuple(wanted)).forward.results) - 1 <= MOST
 
 
 def returned(results: Sequence[Tensor], count: int, is_tuple: bool) -> Any:
