@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,11 @@ def test_products_with_an_epilogue_are_checked(dtype: str, monkeypatch: pytest.M
     gated = torch.randn(12, 8).to(kind)
     function = tilewise.Epilogue(lambda gate, up, r: tilewise.silu(gate) * up + r, pairs=True)
     for b, pairs in (((gated[:6].T, gated[6:].T), None), (gated.T, "halves")):
-        shares = model_checks.fused_shares(
-            lambda b=b, pairs=pairs: tilewise.torch.matmul(
-                x, b, alpha=0.5, epilogue=function, pairs=pairs, r=torch.ones(3, 1)
-            )
-        )
-        assert 0 < max(shares.values()) <= 1
+        run = partial(
+            tilewise.torch.matmul, x, b, alpha=0.5, epilogue=function, pairs=pairs,
+            r=torch.ones(3, 1),
+        )  # fmt: skip
+        assert 0 < max(model_checks.fused_shares(run).values()) <= 1
 
 
 def test_curves_beside_those_of_other_seeds() -> None:
@@ -187,7 +187,12 @@ def test_rows_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
         return Timings({name: [seconds[name]] for name in contenders}, {}, bool(in_graph))
 
     monkeypatch.setattr(Stand, "time", time)
-    monkeypatch.setattr(models, "captured", lambda work: graphs.append(work) or work)
+
+    def captured(work: Any) -> Any:
+        graphs.append(work)
+        return work
+
+    monkeypatch.setattr(models, "captured", captured)
     at = Stand("cuda", object(), 1, 1.0)  # type: ignore[arg-type]
     works = dict.fromkeys(seconds, lambda: None)
     for row, timer in (

@@ -58,7 +58,7 @@ def gradients(torch: Any, made: Trained, values: list[Any], of: tuple[int, ...])
     results = made.forward.evaluate(acc, values[sums:])
     found = made.backward(of)
     seeds = {i: torch.full_like(values[0], 1.0 + at) for at, i in enumerate(of)}
-    kinds = {"gradient": seeds, "result": results, "operand": values[sums:]}
+    kinds: dict[str, Any] = {"gradient": seeds, "result": results, "operand": values[sums:]}
     given = [kinds[kind][i] for kind, i in found.operands]
     each = found.function.evaluate(seeds[of[0]], given)
     return [x.expand(values[0].shape) for x in each]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tilewise.gemm.steps import execute
 from tilewise.kernel import Kernel
 from tilewise.precision import dtype_of, limits_of
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "gelu": (lambda acc, b: tw.gelu(acc + b), ("b",)),
     "gated": (lambda acc, b, s: (tw.silu(acc + b) * s, acc + b), ("b", "s")),
     "softplus": (lambda acc, b: tw.softplus(acc) * b, ("b",)),

@@ -29,9 +29,9 @@ def layers(
     return leaf(*lead, k), weights, biases, leaf(n, hidden), leaf(n) if biased else None
 
 
-def call(
-    mlp: Callable[..., Any], x: Any, weights: Any, biases: Any, down: Any, last: Any, how: Any
-) -> Any:
+def call(mlp: Callable[..., Any], *of: Any) -> Any:
+    """Of X, weights, biases, down, its bias and the activation."""
+    x, weights, biases, down, last, how = of
     one = len(weights) == 1
     return mlp(
         x, weights[0] if one else weights, down, activation=how,
@@ -41,10 +41,11 @@ def call(
 
 def theirs(torch: Any, how: str) -> Callable[[Any], Any]:
     functions = torch.nn.functional
-    return {
+    found: Callable[[Any], Any] = {
         "gelu_tanh": lambda x: functions.gelu(x, approximate="tanh"), "tanh": torch.tanh,
         "sigmoid": torch.sigmoid,
     }.get(how) or getattr(functions, how)  # fmt: skip
+    return found
 
 
 def by_pytorch(
@@ -169,7 +170,10 @@ def test_in_one_graph(torch: Any, tw: Any, backend: str, gated: bool, how: str) 
 
 def test_the_derivative_is_part_of_a_product(torch: Any, tw: Any) -> None:
     """In the backward graph, no function of elements is left besides the biases' sums."""
-    from functorch.compile import aot_module_simplified, make_boxed_func
+    from functorch.compile import (  # type: ignore[import-untyped]
+        aot_module_simplified,
+        make_boxed_func,
+    )
 
     graphs: list[list[str]] = []
 

@@ -84,7 +84,7 @@ def test_what_is_not_sure_is_left(torch: Any, tw: Any, name: str) -> None:
 
 def test_source_that_is_not_the_code_is_not_believed(torch: Any, tw: Any) -> None:
     """A function of another file's line numbers, or one that was made by exec."""
-    kind = type("Made", (models.Up,), {})
+    kind: Any = type("Made", (models.Up,), {})
     space: dict[str, Any] = {"F": torch.nn.functional}
     exec("def forward(self, x):\n    return self.one(x)\n", space)
     made = space["forward"]
