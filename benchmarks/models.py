@@ -1,7 +1,7 @@
 """Times the models of examples/ by PyTorch and by tilewise: training, decoding; and their losses.
 
-    python benchmarks/models.py [--stages training decoding losses] [--limit 270] [--json FILE]
-    python benchmarks/models.py --limit 270 --json FILE --resume
+    python benchmarks/models.py [--stages training decoding losses] [--limit 150] [--json FILE]
+    python benchmarks/models.py --limit 150 --json FILE --resume
     python benchmarks/models.py --tiny
 
 - training: a step (forward, backward, AdamW) of GPT-2 small, whose 50,257 words are not padded, by

@@ -92,6 +92,31 @@ class OwnFunction(Up):
         return self.other(shadowed(self.one(x)))
 
 
+TABLE: Any = {}
+
+
+class Unhashable(Up):
+    def forward(self, x: Any) -> Any:
+        return self.other(TABLE(self.one(x)))
+
+
+class OwnAttributes(Up):
+    def __getattr__(self, name: str) -> Any:
+        return super().__getattr__({"one": "other", "other": "one"}.get(name, name))
+
+
+class Rebound(Up):
+    def forward(self, x: Any) -> Any:
+        self = torch.nn.ModuleDict({"one": nn.ReLU(), "other": nn.ReLU()})
+        return self.other(F.relu(self.one(x)))
+
+
+class Chained(Up):
+    def forward(self, x: Any) -> Any:
+        hidden = y = F.relu(self.one(x))
+        return self.other(hidden) + 0 * y
+
+
 class InBlock(nn.Module):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()

@@ -82,6 +82,11 @@ def test_what_is_not_sure_is_left(torch: Any, tw: Any, name: str) -> None:
     torch.testing.assert_close(model(torch.ones(2, 8)), before)
 
 
+@pytest.mark.parametrize("name", ["Unhashable", "OwnAttributes", "Rebound", "Chained"])
+def test_what_looks_like_one(torch: Any, tw: Any, name: str) -> None:
+    assert tw.replace_linears(getattr(models, name)()).fused == {}
+
+
 def test_source_that_is_not_the_code_is_not_believed(torch: Any, tw: Any) -> None:
     """A function of another file's line numbers, or one that was made by exec."""
     kind: Any = type("Made", (models.Up,), {})

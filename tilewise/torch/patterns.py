@@ -64,7 +64,8 @@ def pattern_of(module: Module) -> Pattern | None:
     forward = type(module).forward
     if not (isinstance(forward, FunctionType) and is_called_as_written(module)):
         return None
-    if type(module).__getattr__ is not torch.nn.Module.__getattr__:
+    kind, plain = type(module), torch.nn.Module
+    if (kind.__getattr__, kind.__getattribute__) != (plain.__getattr__, plain.__getattribute__):
         return None
     tree = _source(forward)
     if tree is None:
@@ -142,7 +143,9 @@ class _Reader:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
                 continue  # a docstring
             target = statement.targets[0] if isinstance(statement, ast.Assign) else None
-            if not isinstance(target, ast.Name) or len(statement.targets) != 1:  # type: ignore[attr-defined]
+            if not isinstance(target, ast.Name) or target.id == self.self:
+                raise _Unknown
+            if len(statement.targets) != 1:  # type: ignore[attr-defined]
                 raise _Unknown
             self.values[target.id] = self.value(statement.value)  # type: ignore[attr-defined]
         raise _Unknown
@@ -165,10 +168,11 @@ class _Reader:
             return self._of_child(called.attr, given)
         named = tuple((x.arg, ast.literal_eval(x.value)) for x in node.keywords
                       if isinstance(x.value, ast.Constant))  # fmt: skip
-        activation = _FUNCTIONS.get((self._global(called), named))
-        if activation is None or len(named) != len(node.keywords):
-            raise _Unknown
-        return "activation", activation, "", given
+        function = self._global(called)
+        for known, options, activation in _NAMED:
+            if function is known and named == options and len(named) == len(node.keywords):
+                return "activation", activation, "", given
+        raise _Unknown
 
     def _of_child(self, name: str, given: Any) -> Any:
         child = self.module._modules.get(name)
@@ -205,7 +209,6 @@ _NAMED: tuple[tuple[Callable[..., Any], tuple[Any, ...], str], ...] = (
     (torch.nn.functional.tanh, (), "tanh"),
     (torch.tanh, (), "tanh"),
 )
-_FUNCTIONS = {(function, named): name for function, named, name in _NAMED}
 
 
 def _matched(value: Any) -> Pattern | None:
