@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -129,31 +130,29 @@ def test_mlp(torch: Any, tw: Any, dtype: str, gated: bool, sizes: Any, how: str)
         assert off <= (8 + (max(sizes) if dtype == "float32" else 0)) * unit
 
 
-def test_mlp_in_graphs(torch: Any, tw: Any) -> None:
+@pytest.mark.parametrize("how", ["graphed", "compiled"])
+def test_mlp_in_graphs(torch: Any, tw: Any, how: str) -> None:
     """Forward and backward replayed for other inputs; in a graph of torch.compile, too."""
-    model = torch.nn.Sequential(
-        torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64)
-    ).to("cuda", torch.bfloat16)  # fmt: skip
-    tw.replace_linears(model)
-    x = torch.randn(32, 64, device="cuda").bfloat16()
-    wanted = []
-    inputs = [torch.randn_like(x) for _ in range(3)]
-    for each in inputs:
-        model.zero_grad()
-        y = model(each)
-        y.sum().backward()
-        wanted.append((y.detach().clone(), [p.grad.clone() for p in model.parameters()]))
-    compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
-    made = torch.cuda.make_graphed_callables(model, (x.clone(),))
-    for call in (made, compiled):
-        for _ in range(2):
-            for each, (y, grads) in zip(inputs, wanted, strict=True):
-                model.zero_grad()
-                found = call(each).clone()
-                found.sum().backward()
-                torch.testing.assert_close(found, y)
-                for p, grad in zip(model.parameters(), grads, strict=True):
-                    torch.testing.assert_close(p.grad, grad)
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+    model = model.to("cuda", torch.bfloat16)
+    assert len(tw.replace_linears(model).fused) == 1
+    other = copy.deepcopy(model)
+    if how == "graphed":
+        x = torch.randn(32, 64, device="cuda").bfloat16()
+        call = torch.cuda.make_graphed_callables(other, (x,))
+    else:
+        call = torch.compile(other, fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        x = torch.randn(32, 64, device="cuda").bfloat16()
+        found = []
+        for each, function in ((model, model), (other, call)):
+            each.zero_grad()
+            y = function(x).clone()
+            y.sum().backward()
+            found.append([y.detach(), *(p.grad.clone() for p in each.parameters())])
+        for wanted, replayed in zip(*found, strict=True):
+            torch.testing.assert_close(replayed, wanted)
 
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
