@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tilewise
 from tilewise.arrays import dispatched
 from tilewise.bench import model_checks
 from tilewise.torch.activations import ACTIVATIONS
@@ -56,3 +57,43 @@ def test_products_are_right(torch: Any, tw: Any, on_emulator: None, data: st.Dat
     shares = model_checks.fused_shares(run)
     assert len(shares) == 2 + biased
     assert max(shares.values()) <= 1, shares
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_an_epilogue_in_training(torch: Any, tw: Any, pairs: bool, dtype: str) -> None:
+    """Computed where the caller says, forward and backward; the gradients are PyTorch's."""
+    kind = getattr(torch, dtype)
+    shapes = (5, 9), (7, 9), (7, 9), (7,), (5, 1)
+    a, b, up, bias, scale = (torch.randn(x).to(kind).requires_grad_() for x in shapes)
+
+    def function(acc: Any, bias: Any, scale: Any) -> Any:
+        before = acc + bias
+        return tilewise.silu(before) * scale, before
+
+    def gated(gate: Any, up: Any, bias: Any, scale: Any) -> Any:
+        hidden, before = function(gate, bias, scale)
+        return hidden * up, before
+
+    def product(device: str, a: Any, b: Any, up: Any, bias: Any, scale: Any) -> Any:
+        return tilewise.matmul(
+            a, (b, up) if pairs else b, transpose_b=True, device=device, bias=bias, scale=scale,
+            epilogue=gated if pairs else function,
+        )  # fmt: skip
+
+    found: list[Any] = []
+    shares = model_checks.fused_shares(
+        lambda: found.extend(product("emulator", a, b, up, bias, scale))
+    )
+    assert len(shares) == 1
+    assert max(shares.values()) <= 1
+    leaves = [a, b, *([up] if pairs else []), bias, scale]
+    wide = [x.detach().double().requires_grad_() for x in (a, b, up, bias, scale)]
+    exact = product("auto", *wide)
+    grads = torch.autograd.grad(sum(x.float().sum() for x in found), leaves)
+    of_wide = [x for x in wide if pairs or x is not wide[2]]
+    others = torch.autograd.grad(sum(x.sum() for x in exact), of_wide)
+    unit = {"bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
+    for ours, theirs in zip(grads, others, strict=True):
+        off = (ours.double() - theirs).norm() / theirs.norm()
+        assert off <= 16 * unit  # a few roundings, the norm of each at most a unit
