@@ -1,19 +1,23 @@
 """Times the models of examples/ by PyTorch and by tilewise: training, decoding; and their losses.
 
-    python benchmarks/models.py [--stages training decoding losses] [--limit 500] [--json FILE]
+    python benchmarks/models.py [--stages training decoding losses] [--limit 150] [--json FILE]
+    python benchmarks/models.py --limit 150 --json FILE --resume
     python benchmarks/models.py --tiny
 
 - training: a step (forward, backward, AdamW) of GPT-2 small, whose 50,257 words are not padded, by
   PyTorch, by ``torch.compile``, by tilewise, by tilewise under ``torch.compile``, and by PyTorch
-  with the vocabulary padded by hand to 50,304. The loss is part of what is compiled.
+  with the vocabulary padded by hand to 50,304. The loss is part of what is compiled. A rival and
+  ours are timed in turn, step by step, and each step captured in a CUDA graph.
 - decoding: one more position after 1,024, by a block of a Llama-like model, for several batches;
   call by call, where the host may be the limit, and captured in CUDA graphs.
 - losses: the losses of training steps on one batch, by PyTorch and by tilewise, for several seeds:
   how far the two are apart, and how far PyTorch's losses for different seeds are apart.
 
 Before anything is timed, every linear layer's product and both its gradients are checked against
-float64, for the inputs that the model gives it. The whole record is written anew after each part.
-Exits with 1 if a result of ours is wrong, or something failed.
+float64, for the inputs that the model gives it, and then the products of its MLPs, with activations
+and derivatives in them. The whole record is written anew after each part: a pair of contenders, a
+batch, a seed. With --resume, what the file of --json has is not measured again; each part's row
+says on which GPU it was. Exits with 1 if a result of ours is wrong, or something failed.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
+import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -32,8 +37,8 @@ import torch
 from llm_options import checked, going_on, say, timing_options
 
 import tilewise.torch
-from tilewise.bench import models
-from tilewise.bench.models import COMPILED_PADDED, CONTENDERS, OURS, TORCH, Training
+from tilewise.bench import model_checks, models
+from tilewise.bench.models import COMPILED_PADDED, CONTENDERS, GOALS, OURS, TORCH, Training
 from tilewise.bench.stand import Budget, Stand, stand, told
 from tilewise.precision import HALVES
 from tilewise.provenance import write
@@ -69,6 +74,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     found.add_argument("--steps", type=int, default=200, help="of the losses")
     found.add_argument("--losses-context", type=int, default=256, metavar="N")
     found.add_argument("--backend", default="inductor", help="of torch.compile")
+    found.add_argument("--resume", action="store_true", help="go on with the file of --json")
     timing_options(found, rounds=5, seconds=0.1)
     options = checked(found, arguments)
     for name in ("batch", "context", "steps", "losses_context"):
@@ -78,6 +84,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         found.error("--seeds must be at least 2, and --batches at least 1 each")
     if TORCH not in options.contenders or OURS not in options.contenders:
         found.error(f"--contenders takes {TORCH} and {OURS} in any case")
+    if options.resume and not options.json:
+        found.error("--resume takes --json, the file to go on with")
     if options.tiny:
         options.batch, options.context, options.losses_context = 2, 16, 16
     return options
@@ -90,29 +98,60 @@ class Run:
         self.options, self.at, self.budget = options, at, Budget(options.limit)
         self.dtype = getattr(torch, options.dtype)
         self.kept = torch.float32 if options.autocast else self.dtype
-        self.training: Row | None = None
+        self.training: list[Row] = []
         self.decoding: list[Row] = []
-        self.losses: Row | None = None
+        self.curves: dict[str, dict[str, list[float]]] = {}
         self.checks: dict[str, Row] = {}
         self.failures: list[str] = []
         self.blocks: dict[str, Module] = {}
+        self.models: dict[str, Module] = {}
+        self.steps: dict[str, Callable[[], object]] = {}
         self.sizes = gpt2.Sizes()
         self.block = llama_block.Sizes()
         if options.tiny:
             self.sizes = gpt2.Sizes(vocabulary=257, width=48, heads=3, layers=2)
             self.block = llama_block.Sizes(width=64, heads=4, kept_heads=2, inner=96)
+        if options.resume and options.json.exists():
+            self._resume(json.loads(options.json.read_text()))
+
+    def _resume(self, record: Row) -> None:
+        """Take what an earlier run found, of the same options."""
+        for key, value in self.asked().items():
+            if record.get(key) != value:
+                raise SystemExit(
+                    f"--resume: {self.options.json} has {key} {record.get(key)}, and not {value}"
+                )
+        ways = set(models.ways_of(self.at))
+        self.training, self.decoding = (
+            [row for row in record[name] if ways <= set(row["ratios"])]
+            for name in ("training", "decoding")
+        )
+        self.curves, self.checks = record["curves"], record["checks"]
 
     def all(self) -> None:
-        """Measure the stages that are asked for."""
+        """Measure the stages that are asked for, but for what is known already."""
         parts: list[tuple[str, Callable[[], None]]] = []
-        for stage in self.options.stages:
-            if stage == "decoding":
-                parts += [
-                    (f"decoding, batch {batch}", partial(self.decode, batch))
-                    for batch in self.options.batches
-                ]
-            else:
-                parts.append((stage, self.train if stage == "training" else self.lose))
+        options = self.options
+        if "training" in options.stages:
+            known = {(row["rival"], row["ours"]) for row in self.training}
+            parts += [
+                (f"training, {rival} by {ours}", partial(self.train, rival, ours))
+                for rival, ours in GOALS
+                if {rival, ours} <= set(options.contenders) and (rival, ours) not in known
+            ]
+        if "decoding" in options.stages:
+            known_batches = {row["batch"] for row in self.decoding}
+            parts += [
+                (f"decoding, batch {batch}", partial(self.decode, batch))
+                for batch in options.batches
+                if batch not in known_batches
+            ]
+        if "losses" in options.stages:
+            parts += [
+                (f"losses, seed {seed}", partial(self.lose, seed))
+                for seed in range(options.seeds)
+                if str(seed) not in self.curves
+            ]
         for name, part in self.budget.take(parts):
             with going_on(name, self.failures):
                 part()
@@ -125,43 +164,53 @@ class Run:
         """The context in which models are called."""
         return torch.autocast(self.at.device, self.dtype, enabled=self.options.autocast)
 
-    def train(self) -> None:
-        """A training step of GPT-2."""
-        subject, batch, weights = self._gpt2(self.options.context, 0)
-        models_of: dict[str, Module] = {}
-        steps: dict[str, Callable[[], object]] = {}
-        for name in self.options.contenders:
-            kind = TORCH if "tilewise" not in name else OURS
-            kind += ", padded" * ("padded" in name)
-            if kind not in models_of:
-                models_of[kind] = self._placed(
-                    self._padded() if "padded" in kind else weights, ours=kind == OURS
-                )
-            model = models_of[kind]
-            loss_of = partial(_loss, model, subject, batch)
-            if name == OURS and not self._is_right("GPT-2", model, loss_of):
-                return
-            if "compile" in name:
-                loss_of = torch.compile(loss_of, backend=self.options.backend, dynamic=False)
-            training = Training(model, loss_of, self.autocast, 0.0)
-            with going_on(f"training, {name}", self.failures):
+    def train(self, rival: str, ours: str) -> None:
+        """A training step of GPT-2 by two contenders."""
+        for name in (rival, ours):
+            if name not in self.steps:
+                step = self._step(name)
+                if step is None:
+                    return
                 for _ in range(3):  # the first ones compile
-                    training.step()
-                steps[name] = training.step
+                    step()
+                self.steps[name] = step
                 say(f"{name}: ready")
+        row = models.training_row(rival, ours) | {"gpu": self._gpu()}
+        self.training.append(row)
+        steps = {name: self.steps[name] for name in (rival, ours)}
+        for way in models.ways_of(self.at):
+            with going_on(f"training, {rival} by {ours}, {way}", self.failures):
+                models.time_training(self.at, steps, way, row)
+                say(f"training step, {way}: {_milliseconds(row['seconds'][way])}")
             self.keep()
-        row = models.training_row(self.at, steps)
-        tokens = self.options.batch * self.options.context
-        row["tokens_a_second"] = {name: tokens / x for name, x in row["seconds"].items()}
-        self.training = row
-        say(f"training step: {_milliseconds(row['seconds'])}")
+
+    def _step(self, name: str) -> Callable[[], object] | None:
+        """A contender's step; None where a product of ours is wrong."""
+        subject, batch, weights = self._gpt2(self.options.context, 0)
+        kind = TORCH if "tilewise" not in name else OURS
+        kind += ", padded" * ("padded" in name)
+        if kind not in self.models:
+            self.models[kind] = self._placed(
+                self._padded() if "padded" in kind else weights, ours=kind == OURS
+            )
+        model = self.models[kind]
+        loss_of = partial(_loss, model, subject, batch)
+        if kind == OURS and not self._is_right("GPT-2", model, loss_of):
+            return None
+        if "compile" in name:
+            loss_of = torch.compile(loss_of, backend=self.options.backend, dynamic=False)
+        return Training(model, loss_of, self.autocast, 0.0).step
+
+    def _gpu(self) -> str:
+        return "" if self.at.gpu is None else str(torch.cuda.get_device_name())
 
     def _is_right(self, name: str, model: Module, loss_of: Callable[[], Any]) -> bool:
-        run = Training(model, loss_of, self.autocast, 0.0).gradients
-        return self._checked(name, models.linear_shares(model, run))
+        return self._checked(name, model, Training(model, loss_of, self.autocast, 0.0).gradients)
 
-    def _checked(self, name: str, shares: dict[str, float]) -> bool:
-        self.checks[name] = found = models.worst_share(shares)
+    def _checked(self, name: str, model: Module, run: Callable[[], object]) -> bool:
+        """Whether the products of our model are right: layer by layer, and as MLPs are computed."""
+        shares = model_checks.linear_shares(model, run) | model_checks.fused_shares(run)
+        self.checks[name] = found = model_checks.worst_share(shares)
         say(f"{name}: {found['products']} products, largest error {found['error_share']} of the "
             f"bound, {found['at']}{'; WRONG' if found['wrong'] else ''}")  # fmt: skip
         return not found["wrong"]
@@ -178,14 +227,12 @@ class Run:
         steps: dict[str, Callable[[], object]] = {}
         for name, model in self.blocks.items():
             step = partial(self._called, model, given)
-            if name == OURS and not self._checked(
-                f"decoding, batch {batch}", models.linear_shares(model, step)
-            ):
+            if name == OURS and not self._checked(f"decoding, batch {batch}", model, step):
                 return
             for _ in range(3):
                 step()
             steps[name] = step
-        self.decoding.append(row := models.decoding_row(batch))
+        self.decoding.append(row := models.decoding_row(batch) | {"gpu": self._gpu()})
         for way in models.ways_of(self.at):
             with going_on(f"decoding, batch {batch}, {way}", self.failures):
                 models.time_decoding(self.at, steps, way, row)
@@ -196,21 +243,25 @@ class Run:
         with torch.no_grad(), self.autocast():
             return model(*given)
 
-    def lose(self) -> None:
-        """Losses of both, for every seed."""
-        curves: dict[str, list[list[float]]] = {TORCH: [], OURS: []}
-        for seed in range(self.options.seeds):
-            subject, batch, weights = self._gpt2(self.options.losses_context, seed)
-            for name, found in curves.items():
-                model = self._placed(weights, ours=name == OURS)
-                loss_of = partial(_loss, model, subject, batch)
-                training = Training(model, loss_of, self.autocast, RATE)
-                losses = [training.step() for _ in range(self.options.steps)]
-                found.append([float(x) for x in losses])
-                say(f"seed {seed}, {name}: losses {found[-1][0]:.4f} to {found[-1][-1]:.4f}")
-        self.losses = models.compared(curves[TORCH], curves[OURS]) | {
-            "seeds": self.options.seeds, "rate": RATE, "context": self.options.losses_context,
-        }  # fmt: skip
+    def lose(self, seed: int) -> None:
+        """Losses of both for a seed."""
+        subject, batch, weights = self._gpt2(self.options.losses_context, seed)
+        found: dict[str, list[float]] = {}
+        for name in (TORCH, OURS):
+            model = self._placed(weights, ours=name == OURS)
+            loss_of = partial(_loss, model, subject, batch)
+            training = Training(model, loss_of, self.autocast, RATE)
+            losses = [training.step() for _ in range(self.options.steps)]
+            found[name] = [float(x) for x in losses]
+            say(f"seed {seed}, {name}: losses {found[name][0]:.4f} to {found[name][-1]:.4f}")
+        self.curves[str(seed)] = found
+
+    def losses(self) -> Row | None:
+        """Both curves compared, once there are those of two seeds."""
+        if len(self.curves) < 2:
+            return None
+        theirs, ours = ([x[name] for x in self.curves.values()] for name in (TORCH, OURS))
+        return models.compared(theirs, ours) | {"seeds": list(self.curves)}
 
     def _gpt2(self, context: int, seed: int) -> tuple[Any, Any, Module]:
         torch.manual_seed(seed)
@@ -230,16 +281,23 @@ class Run:
             assert not left, left
         return model
 
-    def record(self) -> Row:
-        """What was found until now."""
+    def asked(self) -> Row:
+        """What decides what is measured."""
         options = self.options
         return {
             "dtype": options.dtype, "autocast": options.autocast, "backend": options.backend,
-            "batch": options.batch, "context": options.context, "method": self.at.method,
-            "tiny": options.tiny, "sizes": vars(self.sizes), "block": vars(self.block),
-            "not_measured": self.budget.left, "failures": self.failures, "checks": self.checks,
-            "summaries": models.summaries(self.training, self.decoding),
-            "training": self.training, "decoding": self.decoding, "losses": self.losses,
+            "batch": options.batch, "context": options.context, "tiny": options.tiny,
+            "sizes": vars(self.sizes), "block": vars(self.block), "steps": options.steps,
+            "losses_context": options.losses_context, "rate": RATE,
+        }  # fmt: skip
+
+    def record(self) -> Row:
+        """What was found until now."""
+        return self.asked() | {
+            "method": self.at.method, "not_measured": self.budget.left, "failures": self.failures,
+            "checks": self.checks, "summaries": models.summaries(self.training, self.decoding),
+            "training": self.training, "decoding": self.decoding, "losses": self.losses(),
+            "curves": self.curves,
         }  # fmt: skip
 
     def keep(self) -> None:
@@ -265,8 +323,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run.keep()
     for each in run.record()["summaries"]:
         print(f"{each['what']}: {told(each)}")
-    if run.losses:
-        found = run.losses
+    found = run.losses()
+    if found:
         print(
             f"losses: ours {max(found['distances']):.4f} from PyTorch's at most, other seeds' "
             f"{min(found['spread']):.4f} at least; {'met' if found['is_within'] else 'MISSED'}"

@@ -37,7 +37,9 @@ class Block(nn.Module):  # type: ignore[misc]
         self.heads = heads
         self.before_attention, self.before_layers = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
-        self.wider, self.narrower = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.layers = nn.Sequential(
+            nn.Linear(width, 4 * width), nn.GELU("tanh"), nn.Linear(4 * width, width)
+        )
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor] | None) -> Tensor:
         """Of (batch, positions, width); with a cache, of the one position behind it."""
@@ -52,8 +54,7 @@ class Block(nn.Module):  # type: ignore[misc]
             )
         heads = functional.scaled_dot_product_attention(q, k, v, is_causal=cache is None)
         x = x + self.out(heads.transpose(1, 2).flatten(-2))
-        inner = functional.gelu(self.wider(self.before_layers(x)), approximate="tanh")
-        return x + self.narrower(inner)
+        return x + self.layers(self.before_layers(x))
 
 
 class Gpt2(nn.Module):  # type: ignore[misc]

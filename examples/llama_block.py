@@ -39,6 +39,20 @@ def rotated(x: Tensor, first: int) -> Tensor:
     return torch.cat((left * cos - right * sin, right * cos + left * sin), -1)
 
 
+class GatedLayers(nn.Module):  # type: ignore[misc]
+    """Three linear layers: SwiGLU."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.up = nn.Linear(width, inner, bias=False)
+        self.down = nn.Linear(inner, width, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of (..., width)."""
+        return self.down(functional.silu(self.gate(x)) * self.up(x))
+
+
 class Block(nn.Module):  # type: ignore[misc]
     """Attention, and then the three linear layers."""
 
@@ -51,9 +65,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.k = nn.Linear(width, sizes.kept_heads * head, bias=False)
         self.v = nn.Linear(width, sizes.kept_heads * head, bias=False)
         self.out = nn.Linear(width, width, bias=False)
-        self.gate = nn.Linear(width, sizes.inner, bias=False)
-        self.up = nn.Linear(width, sizes.inner, bias=False)
-        self.down = nn.Linear(sizes.inner, width, bias=False)
+        self.layers = GatedLayers(width, sizes.inner)
 
     def forward(self, x: Tensor, cache: tuple[Tensor, Tensor] | None = None) -> Tensor:
         """Of (batch, positions, width); with a cache, of the one position behind it."""
@@ -70,8 +82,7 @@ class Block(nn.Module):  # type: ignore[misc]
             q, k, v, is_causal=cache is None, enable_gqa=True
         )
         x = x + self.out(heads.transpose(1, 2).flatten(-2))
-        y = self.before_layers(x)
-        return x + self.down(functional.silu(self.gate(y)) * self.up(y))
+        return x + self.layers(self.before_layers(x))
 
 
 class LlamaSubject(Subject):

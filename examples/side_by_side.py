@@ -93,7 +93,7 @@ def run(subject: Subject, options: argparse.Namespace) -> None:
     record: dict[str, Any] = {
         "subject": subject.name, "sizes": subject.sizes, "dtype": dtype,
         "autocast": options.autocast, "batch": options.batch, "context": options.context,
-        "rounds": options.rounds, "left": runner.replaced.left,
+        "rounds": options.rounds, "left": runner.replaced.left, "fused": runner.replaced.fused,
         "error": {each: runner.error(each) for each in ("torch", "tilewise")},
     }  # fmt: skip
     record["losses"] = {name: runner.losses(name) for name in _shown(names, "losses", told)}

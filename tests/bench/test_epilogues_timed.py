@@ -55,7 +55,7 @@ def test_a_result_is_held_against_float64(case: epilogues.Case) -> None:
 
 @pytest.mark.parametrize(("extent", "most"), [(5, 8), (8, 8), (1000, 7), (57344, 4096)])
 def test_what_is_looked_at_lies_everywhere(extent: int, most: int) -> None:
-    found = epilogues._spread(extent, most, torch.Generator().manual_seed(1)).tolist()
+    found = epilogues.spread(extent, most, torch.Generator().manual_seed(1)).tolist()
     assert len(found) == min(extent, most)
     assert found == sorted(set(found))
     assert (found[0], found[-1]) == (0, extent - 1)

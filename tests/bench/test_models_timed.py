@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from scripts import script
 torch = pytest.importorskip("torch", reason="the models are PyTorch's")
 
 import tilewise.torch  # noqa: E402
-from tilewise.bench import models  # noqa: E402
+from tilewise.bench import model_checks, models  # noqa: E402
 from tilewise.bench.stand import Stand  # noqa: E402
 from tilewise.bench.timing import Timings  # noqa: E402
 
@@ -42,7 +43,9 @@ def test_every_product_of_a_model_is_checked(dtype: str, is_ours: bool) -> None:
     if is_ours:
         tilewise.torch.replace_linears(model)
     words = torch.randint(11, (3, 5))
-    found = models.linear_shares(model, lambda: model(words).float().square().sum().backward())
+    found = model_checks.linear_shares(
+        model, lambda: model(words).float().square().sum().backward()
+    )
     gradients = ["gradient of weight", "gradient of x"]
     assert sorted(found) == sorted(
         ["inner", "outer", "logits"]
@@ -53,10 +56,10 @@ def test_every_product_of_a_model_is_checked(dtype: str, is_ours: bool) -> None:
     assert all(x.grad is None for x in model.parameters())
     assert not any(x._forward_hooks or x._backward_hooks for x in model.modules())
     with torch.no_grad():
-        assert sorted(models.linear_shares(model, lambda: model(words))) == [
+        assert sorted(model_checks.linear_shares(model, lambda: model(words))) == [
             "inner", "logits", "outer",
         ]  # fmt: skip
-    row = models.worst_share(found)
+    row = model_checks.worst_share(found)
     assert (row["products"], row["wrong"]) == (8, [])
 
 
@@ -90,10 +93,53 @@ def test_what_is_wrong_is_found(what: str, where: str) -> None:
     layer = model.outer
     layer.forward = lambda x: Wrong.apply(x, layer.weight, what)
     words = torch.randint(11, (3, 5))
-    found = models.linear_shares(model, lambda: model(words).square().sum().backward())
-    assert models.worst_share(found)["wrong"] == [where]
-    nothing = models.worst_share({"a": float("inf"), "b": 0.5})
+    found = model_checks.linear_shares(model, lambda: model(words).square().sum().backward())
+    assert model_checks.worst_share(found)["wrong"] == [where]
+    nothing = model_checks.worst_share({"a": float("inf"), "b": 0.5})
     assert (nothing["error_share"], nothing["wrong"]) == (None, ["a"])
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_products_with_an_epilogue_are_checked(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forward and backward; one element that is wrong is found, in either."""
+    from tilewise.arrays import dispatched
+
+    torch.manual_seed(0)
+    kind = getattr(torch, dtype)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 12), torch.nn.SiLU(), torch.nn.Linear(12, 8))
+    tilewise.torch.replace_linears(model.to(kind))
+    x = torch.randn(2, 3, 8).to(kind)
+    found = model_checks.fused_shares(lambda: model(x).float().square().sum().backward())
+    assert len(found) == 3
+    assert ["sigmoid" in name for name in found] == [True, False, True]
+    assert 0 < max(found.values()) <= 1
+    (own,) = dispatched._answers
+    for wrong in range(3):
+        calls: list[Any] = []
+
+        def spoiled(
+            *args: Any, wrong: int = wrong, calls: list[Any] = calls, **options: Any
+        ) -> Any:
+            result = own(*args, **options)
+            if options.get("asked") is not None:
+                calls.append(None)
+                last = result[-1] if isinstance(result, tuple) else result
+                if len(calls) == wrong + 1:
+                    last.view(-1)[5] += 0.1
+            return result
+
+        monkeypatch.setattr(dispatched, "_answers", [spoiled])
+        shares = model_checks.fused_shares(lambda: model(x).float().square().sum().backward())
+        assert [share > 1 for share in shares.values()] == [i == wrong for i in range(3)]
+    monkeypatch.setattr(dispatched, "_answers", [own])
+    gated = torch.randn(12, 8).to(kind)
+    function = tilewise.Epilogue(lambda gate, up, r: tilewise.silu(gate) * up + r, pairs=True)
+    for b, pairs in (((gated[:6].T, gated[6:].T), None), (gated.T, "halves")):
+        run = partial(
+            tilewise.torch.matmul, x, b, alpha=0.5, epilogue=function, pairs=pairs,
+            r=torch.ones(3, 1),
+        )  # fmt: skip
+        assert 0 < max(model_checks.fused_shares(run).values()) <= 1
 
 
 def test_curves_beside_those_of_other_seeds() -> None:
@@ -113,39 +159,51 @@ def test_curves_beside_those_of_other_seeds() -> None:
 
 
 def test_summaries() -> None:
-    training = {"ratios": {"torch by tilewise": 1.5, "torch.compile by tilewise": 0.9}}
+    training = [
+        {"rival": rival, "ours": "tilewise", "ratios": {"eager": eager, "captured": captured}}
+        for rival, eager, captured in (("torch", 1.5, 1.3), ("torch.compile", 0.9, 1.1))
+    ]
     decoding = [
         {"batch": batch, "ratios": {"eager": 1.0, "captured": ratio}}
         for batch, ratio in ((1, 1.1), (64, 1.02))
     ]
     found = {x["what"]: x for x in models.summaries(training, decoding)}
-    assert [x["is_met"] for x in found.values()] == [True, False, False, True]
+    assert [x["is_met"] for x in found.values()] == [True, False, False, True, False, True]
+    step = found["training step, captured: time of torch by that of tilewise"]
+    assert (step["worst"], step["goal"], step["way"]) == (1.3, 1.4, "captured")
     captured = found["decoding, captured: time of torch by that of tilewise"]
     assert (captured["worst"], captured["worst_at"], captured["goal"]) == (1.02, "batch 64", 1.05)
-    assert models.summaries(None, []) == []
+    assert models.summaries([], []) == []
 
 
 def test_rows_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Captured, a training step is a graph of its own, of both contenders."""
     timed: list[tuple[list[str], Any]] = []
-    seconds = {"torch": 3.0, "torch.compile": 1.0, "tilewise": 2.0, "tilewise, compile": 0.5}
+    graphs: list[Any] = []
+    seconds = {"torch": 3.0, "tilewise": 2.0}
 
     def time(self: Any, contenders: dict[str, Any], in_graph: bool | None = None) -> Any:
         timed.append((list(contenders), in_graph))
         return Timings({name: [seconds[name]] for name in contenders}, {}, bool(in_graph))
 
     monkeypatch.setattr(Stand, "time", time)
+
+    def captured(work: Any) -> Any:
+        graphs.append(work)
+        return work
+
+    monkeypatch.setattr(models, "captured", captured)
     at = Stand("cuda", object(), 1, 1.0)  # type: ignore[arg-type]
-    row = models.training_row(at, dict.fromkeys(seconds, lambda: None))
-    assert row["ratios"] == {
-        "torch by tilewise": 1.5, "torch.compile by tilewise": 0.5,
-        "torch.compile by tilewise, compile": 2.0,
-    }  # fmt: skip
-    works = dict.fromkeys(("torch", "tilewise"), lambda: None)
-    row = models.decoding_row(4)
-    for way in models.ways_of(at):
-        models.time_decoding(at, works, way, row)
-    assert row["ratios"] == {"eager": 1.5, "captured": 1.5}
-    assert [x for _, x in timed] == [False, False, True]
+    works = dict.fromkeys(seconds, lambda: None)
+    for row, timer in (
+        (models.training_row("torch", "tilewise"), models.time_training),
+        (models.decoding_row(4), models.time_decoding),
+    ):
+        for way in models.ways_of(at):
+            timer(at, works, way, row)
+        assert row["ratios"] == {"eager": 1.5, "captured": 1.5}
+    assert [x for _, x in timed] == [False, False, False, True]
+    assert len(graphs) == 2
 
 
 @pytest.mark.parametrize(
@@ -157,6 +215,7 @@ def test_rows_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
         ("--losses-context 0", "--losses-context must be at least 1"),
         ("--contenders tilewise", "takes torch and tilewise"),
         ("--stages forward", "invalid choice: 'forward'"),
+        ("--resume", "--resume takes --json"),
     ],
 )
 def test_what_is_none(words: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,25 +229,42 @@ WORDS = "--tiny --backend eager --batches 1 3 --seeds 2 --steps 3 --rounds 1 --s
 
 
 def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """And with --resume what was not measured, but nothing again."""
     path = tmp_path / "found.json"
-    every = ["--contenders", *models.CONTENDERS]
+    given = [*WORDS.split(), "--contenders", *models.CONTENDERS, "--json", str(path)]
     with pytest.raises(SystemExit) as ended:
-        SCRIPT["main"]([*WORDS.split(), *every, "--json", str(path)])
+        SCRIPT["main"](given)
     assert ended.value.code == 0
     found = json.loads(path.read_text())
-    assert set(found["training"]["seconds"]) == set(models.CONTENDERS)
-    assert len(found["training"]["ratios"]) == len(models.GOALS)
+    assert [(x["rival"], x["ours"]) for x in found["training"]] == list(models.GOALS)
+    for row in found["training"]:
+        assert set(row["seconds"]["eager"]) == {row["rival"], row["ours"]}
+        assert list(row["ratios"]) == ["eager"]
     assert [row["batch"] for row in found["decoding"]] == [1, 3]
     assert list(found["decoding"][0]["ratios"]) == ["eager"]
     assert set(found["checks"]) == {"GPT-2", "decoding, batch 1", "decoding, batch 3"}
-    assert found["checks"]["GPT-2"]["products"] > 20
+    assert found["checks"]["GPT-2"]["products"] > 30
     losses = found["losses"]
     assert losses["is_within"]
     assert losses["torch"][0][-1] < losses["torch"][0][0]
     assert found["failures"] == []
     told = capsys.readouterr()
     assert "losses: ours" in told.out
-    assert "GPT-2: 26 products" in told.err
+    assert "GPT-2: 36 products" in told.err
+    found["training"] = found["training"][:2]
+    del found["curves"]["1"]
+    path.write_text(json.dumps(found))
+    with pytest.raises(SystemExit) as ended:
+        SCRIPT["main"]([*given, "--resume"])
+    assert ended.value.code == 0
+    again = json.loads(path.read_text())
+    assert again["training"][:2] == found["training"]
+    assert len(again["training"]) == len(models.GOALS)
+    assert again["decoding"] == found["decoding"]
+    assert list(again["curves"]) == ["0", "1"]
+    assert again["losses"] == losses
+    with pytest.raises(SystemExit, match="has steps 3, and not 4"):
+        SCRIPT["main"]([*given, "--resume", "--steps", "4"])
 
 
 def test_the_vocabulary_is_padded() -> None:
@@ -212,17 +288,18 @@ def test_what_failed_and_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
         SCRIPT["main"](given)
     assert ended.value.code == 1
     found = json.loads(path.read_text())
-    assert set(found["training"]["seconds"]) == {"torch", "torch, padded", "tilewise"}
+    assert [x["rival"] for x in found["training"]] == ["torch", "torch, padded"]
     assert found["failures"] == [
-        f"training, {name}: no compiler" for name in ("torch.compile", "tilewise, compile")
+        f"training, torch.compile by {name}: no compiler"
+        for name in ("tilewise", "tilewise, compile")
     ]
-    monkeypatch.setattr(models, "linear_shares", lambda model, run: {"logits": 1.5})
+    monkeypatch.setattr(model_checks, "linear_shares", lambda model, run: {"logits": 1.5})
     with pytest.raises(SystemExit) as ended:
         SCRIPT["main"](given)
     assert ended.value.code == 1
     found = json.loads(path.read_text())
-    assert found["training"] is None
+    assert found["training"] == []
     assert found["checks"]["GPT-2"]["wrong"] == ["logits"]
     with pytest.raises(SystemExit):
         SCRIPT["main"]([*given, "--limit", "1e-9"])
-    assert json.loads(path.read_text())["not_measured"] == 1
+    assert json.loads(path.read_text())["not_measured"] == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import re
@@ -54,6 +55,32 @@ def test_example(name: str, tmp_path: Path) -> None:
     assert found["left"] == {}
     assert "linear layers replaced" in told
     assert found["command"].endswith(f"{name} {options}")
+
+
+@pytest.mark.parametrize(("name", "fused"), [("gpt2", 2), ("llama_block", 1)])
+def test_an_example_is_one_graph(
+    torch: Any, tw: Any, name: str, fused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training step of it, of whose layers none is left, and whose MLPs are computed as such."""
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    module = importlib.import_module(name)
+    if name == "gpt2":
+        sizes = module.Sizes(vocabulary=57, width=24, heads=3, layers=2)
+        subject = module.Gpt2Subject(sizes, 2, 8)
+    else:
+        sizes = module.Sizes(width=32, heads=4, kept_heads=2, inner=48)
+        subject = module.LlamaSubject(sizes, 2, 8)
+    model, batch = subject.model(), subject.batch("cpu", torch.float32)
+    wanted = subject.loss(model(batch[0]), batch)
+    found = tw.replace_linears(model)
+    assert (len(found.fused), found.left) == (fused, {})
+    loss_of = torch.compile(
+        lambda: subject.loss(model(batch[0]), batch), fullgraph=True, backend="aot_eager"
+    )
+    loss = loss_of()
+    torch.testing.assert_close(loss, wanted)
+    loss.backward()
+    assert all(x.grad is not None for x in model.parameters() if x.requires_grad)
 
 
 def test_what_an_example_refuses(tmp_path: Path) -> None:

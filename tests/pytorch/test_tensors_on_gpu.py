@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -70,10 +71,154 @@ def test_autocast(torch: Any, tw: Any) -> None:
     with torch.autocast("cuda", torch.bfloat16):
         found = layer(x)
     found.sum().backward()
-    w, bias = (each.detach().bfloat16() for each in layer.parameters())
+    w, bias = layer.weight.detach().bfloat16(), layer.bias.detach()  # which is not rounded
     assert found.dtype == torch.bfloat16
     assert layer.weight.grad.dtype == torch.float32
     assert_tensors_right(found.detach(), x.bfloat16(), w.mT, 1, 1, bias.expand(16, 32))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("sizes", [(256, 192, 320, 128), (33, 101, 257, 75), (1, 512, 300, 512)])
+@pytest.mark.parametrize("how", ["gelu", "gelu_tanh", "silu", "relu"])
+def test_mlp(torch: Any, tw: Any, dtype: str, gated: bool, sizes: Any, how: str) -> None:
+    """Each product with an activation or a derivative in it is right, by its own inputs."""
+    from tilewise.bench import model_checks
+
+    m, k, hidden, n = sizes
+    kind = getattr(torch, dtype)
+
+    def new(*shape: int, scale: float = 1.0) -> Any:
+        return (torch.randn(shape, device="cuda") * scale).to(kind).requires_grad_()
+
+    x, down, last = new(m, k), new(n, hidden, scale=hidden**-0.5), new(n)
+    weights = tuple(new(hidden, k, scale=k**-0.5) for _ in range(1 + gated))
+    biases = tuple(new(hidden) for _ in weights)
+    one = not gated
+    of_y = torch.randn(m, n, device="cuda").to(kind)
+    leaves = [x, *weights, *biases, down, last]
+
+    def run(weights: Any = weights, biases: Any = biases) -> Any:
+        y = tw.mlp(
+            x, weights[0] if one else weights, down, activation=how,
+            bias=biases[0] if one else biases, down_bias=last,
+        )  # fmt: skip
+        return y, torch.autograd.grad(y, leaves, of_y)
+
+    for _ in range(2):  # the second calls are like ones before them
+        shares = model_checks.fused_shares(run)
+        assert len(shares) == 3
+        assert max(shares.values()) <= 1, shares
+    # And the whole as float64 has it, as far as the dtype goes.
+    y, grads = run()
+    wide = [v.detach().double().requires_grad_() for v in leaves]
+    functions = torch.nn.functional
+    each = [
+        functions.linear(wide[0], wide[1 + i], wide[1 + len(weights) + i])
+        for i in range(len(weights))
+    ]
+    if how == "gelu_tanh":
+        act = functions.gelu(each[0], approximate="tanh")
+    else:
+        act = getattr(functions, how)(each[0])
+    exact = functions.linear(act * each[1] if gated else act, wide[-2], wide[-1])
+    others = torch.autograd.grad(exact, wide, of_y.double())
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
+    for ours, theirs in zip((y, *grads), (exact, *others), strict=True):
+        off = (ours.detach().double() - theirs.detach()).norm() / theirs.detach().norm()
+        # A few roundings, the norm of each at most a unit; float32's sums add theirs.
+        assert off <= (8 + (max(sizes) if dtype == "float32" else 0)) * unit
+
+
+@pytest.mark.parametrize("how", ["graphed", "compiled"])
+def test_mlp_in_graphs(torch: Any, tw: Any, how: str) -> None:
+    """Forward and backward replayed for other inputs; in a graph of torch.compile, too."""
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.Linear(128, 64))
+    model = model.to("cuda", torch.bfloat16)
+    assert len(tw.replace_linears(model).fused) == 1
+    other = copy.deepcopy(model)
+    if how == "graphed":
+        x = torch.randn(32, 64, device="cuda").bfloat16()
+        call = torch.cuda.make_graphed_callables(other, (x,))
+    else:
+        call = torch.compile(other, fullgraph=True, mode="reduce-overhead")
+    for _ in range(4):
+        x = torch.randn(32, 64, device="cuda").bfloat16()
+        found = []
+        for each, function in ((model, model), (other, call)):
+            each.zero_grad()
+            y = function(x).clone()
+            y.sum().backward()
+            found.append([y.detach(), *(p.grad.clone() for p in each.parameters())])
+        for wanted, replayed in zip(*found, strict=True):
+            torch.testing.assert_close(replayed, wanted)
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_an_epilogue_in_training(torch: Any, mode: str, dtype: str) -> None:
+    """In eager mode and in a graph, with several results and operands of several shapes."""
+    kind = getattr(torch, dtype)
+
+    def layer(x: Any, w: Any, bias: Any, scale: Any, residual: Any) -> Any:
+        y, before = tilewise.matmul(
+            x, w, transpose_b=True, bias=bias, scale=scale, residual=residual,
+            epilogue=lambda acc, bias, scale, residual: (
+                tilewise.silu(acc + bias) * scale + residual, acc + bias,
+            ),
+        )  # fmt: skip
+        return y + before
+
+    shapes = (96, 64), (80, 64), (80,), (96, 1), (96, 80)
+    leaves = [torch.randn(s, device="cuda").to(kind).requires_grad_() for s in shapes]
+    wide = [v.detach().double().requires_grad_() for v in leaves]
+    x, w, bias, scale, residual = wide
+    before = x @ w.mT + bias
+    exact = torch.nn.functional.silu(before) * scale + residual + before
+    of_y = torch.randn_like(exact)
+    others = torch.autograd.grad(exact, wide, of_y)
+    unit = {"bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
+    compiled = torch.compile(layer, fullgraph=True, mode=mode)
+    for call in (layer, compiled):
+        for _ in range(3):
+            found = call(*leaves).clone()
+            grads = torch.autograd.grad(found, leaves, of_y.to(kind))
+            for ours, theirs in zip((found, *grads), (exact, *others), strict=True):
+                off = (ours.detach().double() - theirs.detach()).norm() / theirs.detach().norm()
+                assert off <= (8 + (96 if dtype == "float32" else 0)) * unit
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(257,), (33, 1030), (3, 40, 256), (2, 3, 5, 7)])
+def test_functions_of_elements(torch: Any, tw: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    """By a kernel, in one launch, as by PyTorch's functions but for the last roundings."""
+    from tilewise.epilogue import trace
+    from tilewise.torch import pointwise
+
+    def function(acc: Any, x: Any, y: Any) -> Any:
+        return tilewise.silu(acc) * x + y, acc, tilewise.tanh(acc + x)
+
+    kind = getattr(torch, dtype)
+    acc = torch.randn(shape, device="cuda").to(kind)
+    x, traced = torch.randn(shape[-1], device="cuda"), trace(function, ("x", "y"))
+    kinds = [kind, torch.float32, torch.float64]
+    with torch.no_grad():
+        assert pointwise._is_for_kernels(acc, [x, 0.5], 2)
+        found = pointwise.pointwise(traced, acc, [x, 0.5], kinds)
+        wide = acc.double()
+        exact = function_of(torch, wide, x.double(), 0.5)
+    assert [each.dtype for each in found] == kinds
+    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+    of_each = dtype, "float32" if dtype == "float64" else dtype, dtype
+    for each, wanted, out in zip(found, exact, of_each, strict=True):
+        sums = unit["float64" if dtype == "float64" else "float32"]
+        off = (each.double() - wanted).norm() / wanted.norm()
+        assert off <= unit[out] + 16 * sums  # functions.cuh: some units of the last place each
+
+
+def function_of(torch: Any, acc: Any, x: Any, y: Any) -> Any:
+    return torch.nn.functional.silu(acc) * x + y, acc, torch.tanh(acc + x)
 
 
 def test_arrays_in_two_places(torch: Any, tw: Any) -> None:

@@ -155,7 +155,7 @@ def sets_of(shape: Shape, dtype: str, stand: Stand, cases: Sequence[Case] = CASE
     return [first, *(one() for _ in range(stand.sets(nbytes) - 1))]
 
 
-def _spread(extent: int, most: int, generator: Any) -> Tensor:
+def spread(extent: int, most: int, generator: Any) -> Tensor:
     """Random indices, one in each of equal stretches of the extent, with the first and the last."""
     if extent <= most:
         return torch.arange(extent)
@@ -194,8 +194,8 @@ def enclosed_share(case: Case, given: Given, found: Tensor) -> float:
     k = x.a.shape[1]
     m, n = found.shape
     generator = torch.Generator().manual_seed(0)
-    rows = _spread(m, _CHECKED[0], generator).to(found.device)
-    columns = _spread(n, _CHECKED[1], generator).to(found.device)
+    rows = spread(m, _CHECKED[0], generator).to(found.device)
+    columns = spread(n, _CHECKED[1], generator).to(found.device)
     a = x.a[rows].double()
     dtype = str(x.a.dtype).removeprefix("torch.")
     sums, operations = sums_of(dtype), roundings(k, 1, 0)

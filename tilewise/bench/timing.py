@@ -107,7 +107,7 @@ def in_turn(
     if in_graph:
         for name, work in works.items():
             passes = math.ceil(GRAPH_LAUNCHES / at_once[name])
-            works[name] = _graph(work, passes)
+            works[name] = captured(work, passes)
             at_once[name] *= passes
             once[name] = min(clock(works[name], 1) for _ in range(2))
     times = {name: max(1, math.ceil(seconds / each)) for name, each in once.items()}
@@ -137,7 +137,8 @@ def _each(calls: Sequence[Work]) -> Work:
     return work
 
 
-def _graph(work: Work, passes: int) -> Work:
+def captured(work: Work, passes: int = 1) -> Work:
+    """Capture work in a CUDA graph, so many times; return what replays it. It was run before."""
     graph: Any = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         _repeat(work, passes)

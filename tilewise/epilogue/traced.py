@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
 from typing import Any
 from weakref import WeakValueDictionary
@@ -36,6 +36,8 @@ class Traced:
     operands : tuple of str
         The names of its operands, in its own order.
     results : tuple of Symbol or float
+    needed : list of Symbol
+        Those that the results need, arguments before those that use them.
     is_tuple : bool
         Whether it returned a tuple of them.
     statements : tuple of str
@@ -48,7 +50,7 @@ class Traced:
     """
 
     __slots__ = (
-        "__weakref__", "_needed", "instructions", "is_tuple", "operands", "results", "statements",
+        "__weakref__", "instructions", "is_tuple", "needed", "operands", "results", "statements",
         "sums", "values",
     )  # fmt: skip
 
@@ -61,11 +63,11 @@ class Traced:
     ) -> None:
         self.sums = sums
         self.operands, self.results, self.is_tuple = operands, results, is_tuple
-        self._needed = _needed(results)
-        self.instructions = instructions_of(self._needed, sums)
+        self.needed = needed_by(results)
+        self.instructions = instructions_of(self.needed, sums)
         names: dict[int, str] = {}
         statements: list[str] = []
-        for symbol in self._needed:
+        for symbol in self.needed:
             if symbol.operation in sums:
                 names[id(symbol)] = symbol.operation
             elif symbol.operation == "operand":
@@ -89,7 +91,7 @@ class Traced:
         """
         given = dict(zip(self.operands, operands, strict=True))
         of = dict(zip(self.sums, acc if self.takes_pairs else (acc,), strict=True))
-        return evaluated(self.results, self._needed, of, given)
+        return evaluated(self.results, self.needed, of, given)
 
     def enclose(
         self, low: Floats, high: Floats, operands: Sequence[Any], dtype: str
@@ -119,7 +121,7 @@ class Traced:
         }
         ends = zip(low, high, strict=True) if self.takes_pairs else [(low, high)]
         of = {name: Interval(*each) for name, each in zip(self.sums, ends, strict=True)}
-        found = enclosure.of(self.results, self._needed, of, given)
+        found = enclosure.of(self.results, self.needed, of, given)
         return [(x.low, x.high) for x in found]
 
     @property
@@ -242,6 +244,13 @@ def _traced(
     results = tuple(_result(function, x, symbols) for x in (found if is_tuple else (found,)))
     if not results:
         raise TraceError(f"{_name(function)} returns no result")
+    return interned(sums, operands, results, is_tuple)
+
+
+def interned(
+    sums: tuple[str, ...], operands: tuple[str, ...], results: tuple[Any, ...], is_tuple: bool
+) -> Traced:
+    """Return what computes these results; the arguments are attributes of :class:`Traced`."""
     traced = Traced(sums, operands, results, is_tuple)
     key = (sums, operands, traced.statements, traced.values, is_tuple)
     return _interned.setdefault(key, traced)
@@ -328,13 +337,17 @@ def _check_names(
         raise TraceError(f"{function} takes {takes}, and not {unknown[0]!r}")
 
 
-def _needed(results: Sequence[Any]) -> list[Symbol]:
-    """Return the symbols that results need, arguments before those that use them."""
+def needed_by(results: Iterable[Any], given: Container[int] = ()) -> list[Symbol]:
+    """Return the symbols that results need, arguments before those that use them.
+
+    Those whose ``id`` is among ``given`` need nothing.
+    """
     found: dict[int, Symbol] = {}
 
     def visit(x: Any) -> Iterator[Any]:
         if isinstance(x, Symbol) and id(x) not in found:
-            yield from x.arguments
+            if id(x) not in given:
+                yield from x.arguments
             found[id(x)] = x
 
     # By hand, for a long chain of operations is deeper than Python's stack.

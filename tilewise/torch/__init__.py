@@ -13,7 +13,12 @@ need("torch", "pip install torch")
 
 from tilewise.torch.grouped import grouped_matmul  # noqa: E402
 from tilewise.torch.linear import Linear, linear  # noqa: E402
+from tilewise.torch.mlp import mlp  # noqa: E402
+from tilewise.torch.modules import Sequential  # noqa: E402
 from tilewise.torch.operator import matmul  # noqa: E402
 from tilewise.torch.replace import Replaced, replace_linears  # noqa: E402
 
-__all__ = ["Linear", "Replaced", "grouped_matmul", "linear", "matmul", "replace_linears"]
+__all__ = [
+    "Linear", "Replaced", "Sequential", "grouped_matmul", "linear", "matmul", "mlp",
+    "replace_linears",
+]  # fmt: skip

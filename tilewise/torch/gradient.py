@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -11,6 +11,91 @@ from tilewise.arrays.call import broadcast
 from tilewise.gemm.product import ACCUMULATORS
 
 Tensor = Any
+Again = Callable[..., Tensor]
+"""A product that autograd can record, of ``(x, y, alpha=..., out_dtype=...)``."""
+
+
+class Sides(NamedTuple):
+    """What the gradients of A and B need besides their values.
+
+    Attributes
+    ----------
+    shapes : (tuple of int, tuple of int)
+    dtype : torch.dtype
+        Of both.
+    transposes : (bool, bool)
+    by_columns : (bool, bool)
+        Whether each lies so.
+    alpha : float
+    """
+
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    dtype: Any
+    transposes: tuple[bool, bool]
+    by_columns: tuple[bool, bool]
+    alpha: float
+
+    @staticmethod
+    def of(a: Tensor, b: Tensor, alpha: float, transpose_a: bool, transpose_b: bool) -> Sides:
+        """Those of two operands; of a vector there is no transpose."""
+        return Sides(
+            (a.shape, b.shape), a.dtype, (transpose_a and a.ndim > 1, transpose_b and b.ndim > 1),
+            (_is_by_columns(a), _is_by_columns(b)), alpha,
+        )  # fmt: skip
+
+    def of_a(self, g: Tensor, b: Tensor, again: Again, onto: Tensor | None = None) -> Tensor:
+        """The gradient of A: alpha G op(B)^T, and ``onto``, that of another product with A."""
+        transpose_a, transpose_b = self.transposes
+        y = b.unsqueeze(-1) if len(self.shapes[1]) == 1 else b
+        y = y if transpose_b else y.mT
+        return self._product(self._whole(g), y, 0, transpose_a, again, onto)
+
+    def of_b(self, g: Tensor, a: Tensor, again: Again) -> Tensor:
+        """The gradient of B: alpha op(A)^T G."""
+        transpose_a, transpose_b = self.transposes
+        g = self._whole(g)
+        x = a.unsqueeze(0) if len(self.shapes[0]) == 1 else a
+        x = x.mT if transpose_a else x
+        if len(self.shapes[1]) <= 2 < x.ndim:  # one B for all: matrices A below one another
+            x, g = x.flatten(0, -2), g.flatten(0, -2)
+        return self._product(x.mT, g, 1, transpose_b, again)
+
+    def _whole(self, g: Tensor) -> Tensor:
+        """The gradient of D with the dimensions that vectors have not, in the operands' dtype."""
+        # A float32 result of 16-bit matrices: their gradients have 16 bits all the same.
+        g = g if g.dtype == self.dtype else g.to(self.dtype)
+        g = g.unsqueeze(-1) if len(self.shapes[1]) == 1 else g
+        return g.unsqueeze(-2) if len(self.shapes[0]) == 1 else g
+
+    def _product(
+        self, x: Tensor, y: Tensor, side: int, is_transposed: bool, again: Again,
+        onto: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
+        """alpha X Y + ``onto``, the gradient of an operand or of its transpose, in its shape.
+
+        It is summed over what the operand was broadcast to, and lies as the operand does: autograd
+        copies a parameter's gradient that does not.
+        """
+        shape, by_columns = self.shapes[side], self.by_columns[side]
+        if by_columns != is_transposed:
+            x, y = y.mT, x.mT
+        batch = tuple(shape[:-2])
+        if broadcast(tuple(x.shape[:-2]), tuple(y.shape[:-2])) == batch:
+            if onto is None:
+                found = again(x, y, alpha=self.alpha)
+            else:
+                c = onto.mT if by_columns else onto.reshape(*batch, x.shape[-2], y.shape[-1])
+                found = again(x, y, c, alpha=self.alpha, beta=1.0)
+        else:  # products of 16 bits are summed before they are rounded
+            sums = getattr(torch, ACCUMULATORS[str(self.dtype).removeprefix("torch.")])
+            parts = again(x, y, alpha=self.alpha, out_dtype=sums)
+            found = parts.sum_to_size(*batch, *parts.shape[-2:])
+            if onto is not None:
+                found = found + (onto.mT if by_columns else onto.reshape(found.shape))
+            found = found.to(self.dtype)
+        if by_columns:
+            return found.mT
+        return found if found.ndim == len(shape) else found.reshape(shape)
 
 
 class Product(torch.autograd.Function):  # type: ignore[misc]
@@ -32,68 +117,28 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         transpose_a: bool,
         transpose_b: bool,
         answer: Callable[[], Tensor],
-        again: Callable[..., Tensor],
+        again: Again,
     ) -> Tensor:
         """D by ``answer``; the gradients by ``again``, which autograd can record."""
         result = answer()  # first, for it says what is wrong with an input
         needs_a, needs_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
-        ctx.shapes, ctx.dtype = (a.shape, b.shape), a.dtype
-        ctx.transposes = transpose_a and a.ndim > 1, transpose_b and b.ndim > 1
-        ctx.by_columns = _is_by_columns(a), _is_by_columns(b)
-        ctx.alpha, ctx.beta, ctx.again = alpha, beta, again
+        ctx.sides = Sides.of(a, b, alpha, transpose_a, transpose_b)
+        ctx.beta, ctx.again = beta, again
         return result
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
         """The gradients of A, B and C, as far as they are asked for."""
         a, b = ctx.saved_tensors
-        shape_a, shape_b = ctx.shapes
-        transpose_a, transpose_b = ctx.transposes
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
-        of_a = of_b = of_c = None
+        of_a = ctx.sides.of_a(of_d, b, ctx.again) if needs_a else None
+        of_b = ctx.sides.of_b(of_d, a, ctx.again) if needs_b else None
+        of_c = None
         if needs_c:
             of_c = of_d if ctx.beta == 1 else of_d * ctx.beta
-        # A float32 result of 16-bit matrices: their gradients have 16 bits all the same.
-        g = of_d if of_d.dtype == ctx.dtype else of_d.to(ctx.dtype)
-        if len(shape_b) == 1:
-            g = g.unsqueeze(-1)
-        if len(shape_a) == 1:
-            g = g.unsqueeze(-2)
-        if needs_a:
-            y = b.unsqueeze(-1) if len(shape_b) == 1 else b
-            y = y if transpose_b else y.mT
-            of_a = _product(ctx, g, y, shape_a, ctx.by_columns[0], transpose_a)
-        if needs_b:
-            x = a.unsqueeze(0) if len(shape_a) == 1 else a
-            x = x.mT if transpose_a else x
-            if len(shape_b) <= 2 < x.ndim:  # one B for all: matrices A below one another
-                x, g = x.flatten(0, -2), g.flatten(0, -2)
-            of_b = _product(ctx, x.mT, g, shape_b, ctx.by_columns[1], transpose_b)
         return of_a, of_b, of_c, None, None, None, None, None, None
 
 
 def _is_by_columns(x: Tensor) -> bool:
     return bool(x.ndim > 1 and x.stride(-2) == 1 and x.stride(-1) != 1)
-
-
-def _product(
-    ctx: Any, x: Tensor, y: Tensor, shape: tuple[int, ...], by_columns: bool, is_transposed: bool
-) -> Tensor:
-    """alpha X Y, the gradient of an operand, or of its transpose, in the operand's shape.
-
-    It is summed over what the operand was broadcast to, and lies as the operand does: autograd
-    copies a parameter's gradient that does not.
-    """
-    if by_columns != is_transposed:
-        x, y = y.mT, x.mT
-    batch = tuple(shape[:-2])
-    if broadcast(tuple(x.shape[:-2]), tuple(y.shape[:-2])) == batch:
-        found = ctx.again(x, y, alpha=ctx.alpha)
-    else:  # products of 16 bits are summed before they are rounded
-        sums = getattr(torch, ACCUMULATORS[str(ctx.dtype).removeprefix("torch.")])
-        parts = ctx.again(x, y, alpha=ctx.alpha, out_dtype=sums)
-        found = parts.sum_to_size(*batch, *parts.shape[-2:]).to(ctx.dtype)
-    if by_columns:
-        return found.mT
-    return found if found.ndim == len(shape) else found.reshape(shape)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -15,7 +14,6 @@ from tilewise.epilogue import Epilogue
 from tilewise.torch.operator import check_tensors, matmul
 
 Tensor = Any
-_HALVES = (torch.float16, torch.bfloat16)
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
 _LINEAR, _INVARIANT = ("linear", False), ("linear", True)
 """What a layer's call is known by, besides its tensors."""
@@ -49,18 +47,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     way = route(x, weight, bias)
     if way is DIRECT or way is RECORDED:
         return _where_it_lies(x, weight, bias, way is RECORDED)
-    is_cast = torch.is_autocast_enabled(x.device.type)
-    check(x, weight, bias, is_cast)
+    check(x, weight, bias, torch.is_autocast_enabled(x.device.type))
     if bias is None:
         return matmul(x, weight, transpose_b=True)
-    shape = (*x.shape[:-1], weight.shape[0])
-    if is_cast or x.dtype in _HALVES or math.prod(shape[:-1]) == 1:
-        # As C, added to the accumulators: 16-bit results are rounded once.
-        c = bias.expand(shape).contiguous()
-        return matmul(x, weight, c, beta=1, transpose_b=True)
-    product = matmul(x, weight, transpose_b=True)
-    # float32 and float64 accumulators are of the result's dtype: adding to it rounds no more often.
-    return product.add_(bias)
+    # Added to the accumulators: 16-bit results are rounded once.
+    return matmul(x, weight, transpose_b=True, epilogue=_BIASED, bias=bias)
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False) -> None:

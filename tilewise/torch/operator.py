@@ -8,20 +8,20 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from tilewise.arrays import fusion, own_product
+from tilewise.arrays import fusion
 from tilewise.arrays.call import dtypes, shapes
 from tilewise.arrays.dispatched import DIRECT, Route, answer, route
-from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import dtype_name, library_of
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch import with_epilogue
 from tilewise.torch.gradient import Product
 
 Tensor = Any
@@ -65,10 +65,11 @@ def matmul(
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
     epilogue, pairs, invariant, operands
         As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
-        With ``out``, ``device``, ``max_gpu_memory``, ``epilogue`` or ``invariant``,
-        ``torch.compile`` ends its graph and begins another behind the call. Under autocast
-        ``device`` and ``max_gpu_memory`` can't be given. An epilogue is part of the kernel where
-        autograd records nothing; else PyTorch computes it, in the dtype of the sums.
+        With ``out``, ``device``, ``max_gpu_memory`` or ``invariant``, ``torch.compile`` ends its
+        graph and begins another behind the call. Under autocast ``device`` and ``max_gpu_memory``
+        can't be given. An epilogue is part of the kernel also where autograd records it: the kernel
+        stores what the derivative needs besides, in the dtype of the results. In a graph it is the
+        operator ``torch.ops.tilewise.fused_matmul``.
 
     Returns
     -------
@@ -103,12 +104,17 @@ def matmul(
     is_placed = device != "auto" or max_gpu_memory is not None
     is_more = epilogue is not None or bool(operands) or invariant is not None
     is_more = is_more or pairs is not None or are_two
-    if torch.compiler.is_compiling() and (out is not None or is_placed or is_more):
+    is_compiling = torch.compiler.is_compiling()
+    if is_compiling and (out is not None or is_placed or invariant is not None):
         return _outside_the_graph(
             a, b, c, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
             out=out, out_dtype=out_dtype, device=device, max_gpu_memory=max_gpu_memory,
             epilogue=epilogue, pairs=pairs, invariant=invariant, **operands,
         )  # fmt: skip
+    if is_compiling and is_more:
+        return with_epilogue.in_graph(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype, epilogue, pairs, operands
+        )
     way = route(a, b, c, *(x for _, x in given))
     if out is not None:
         _check_out([*tensors, *given])
@@ -125,11 +131,10 @@ def matmul(
             "of PyTorch's modes; call it under torch.no_grad(), with autocast disabled"
         )
     if asked is not None:
-        sums = partial(
-            matmul, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
-            device=device, max_gpu_memory=max_gpu_memory,
+        return with_epilogue.recorded(
+            way, a, b, c, asked, matmul, alpha, beta, transpose_a, transpose_b, out_dtype,
+            {"device": device, "max_gpu_memory": max_gpu_memory},
         )  # fmt: skip
-        return _with_epilogue(a, b, c, asked, sums, out_dtype)
     if way is Route.GRADIENT:
         place = {"device": device, "max_gpu_memory": max_gpu_memory}
         direct = partial(
@@ -155,55 +160,6 @@ def matmul(
         raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
     function = _operator if way is Route.OPERATOR else _transformed
     return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
-
-
-def _with_epilogue(
-    a: Tensor,
-    b: Any,
-    c: Tensor | None,
-    asked: Asked,
-    sums: Callable[..., Tensor],
-    dtype: Any,
-) -> Any:
-    """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
-    of_b: Sequence[Tensor] = b if asked.pairs == APART else (b,)
-    if len(of_b) == 2 and of_b[0].shape != of_b[1].shape:
-        raise ValueError(f"b[0] has shape {tuple(of_b[0].shape)} and b[1] {tuple(of_b[1].shape)}")
-    if asked.pairs is not None and c is not None:
-        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
-    place = a.device.type
-    library = library_of(a)
-    assert library is not None
-    if torch.is_autocast_enabled(place) and a.dtype != torch.float64:
-        of_inputs = dtype_name(torch.get_autocast_dtype(place))
-        name = of_inputs if dtype is None else dtype_name(dtype)
-        if name not in (of_inputs, ACCUMULATORS[of_inputs]):
-            raise TypeError(f"the result of {of_inputs} tensors can't be {name}")
-    else:
-        _, name = dtypes(library, a, of_b[-1], c, (), dtype)
-    kind, wide = getattr(torch, name), ACCUMULATORS[name]
-    found = fusion.fusion(library, asked, None, wide)
-    assert found is not None
-    c = None if c is None else c.to(getattr(torch, wide))
-    of_each = [sums(a, x, c, out_dtype=wide) for x in of_b]
-    acc, shape = of_each[0], of_each[0].shape
-    if asked.pairs is not None:
-        acc = tuple(of_each) if len(of_b) == 2 else _parted(acc, asked.pairs)
-        shape = acc[0].shape
-    for name, x in found.arrays:
-        fusion.check_shape(name, x, tuple(shape))
-        if x.device != a.device:
-            raise ValueError(f"a is on {a.device} and {name} on {x.device}; pass them in one place")
-    results = [x.expand(shape).to(kind) for x in found.evaluated(library, acc, wide)]
-    return tuple(results) if asked.function.is_tuple else results[0]
-
-
-def _parted(sums: Tensor, order: str) -> tuple[Tensor, Tensor]:
-    """Return gate's columns, and up's, of the sums of both."""
-    columns = sums.shape[-1] if sums.ndim else 1
-    if columns % 2:
-        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
-    return own_product.parted(sums, order, columns // 2)
 
 
 def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:

@@ -1,9 +1,9 @@
-"""A model's linear layers, replaced by those of tilewise."""
+"""A model's linear layers and multilayer perceptrons, replaced by those of tilewise."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,11 +11,10 @@ import torch
 from tilewise.gemm.product import DTYPES
 from tilewise.shown import Part, Record, Table, plural
 from tilewise.torch.linear import Linear
+from tilewise.torch.modules import Sequential, activation_at, made_one
+from tilewise.torch.patterns import has_hooks, is_called_as_written, pattern_of
 
 Module = Any
-_HOOKS = (
-    "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, repr=False)
@@ -28,28 +27,42 @@ class Replaced(Record):
         The names of the modules that tilewise multiplies now.
     left : dict of str to str
         The names of the other linear layers, each with the reason.
+    fused : dict of str to str
+        The names of the modules that are multilayer perceptrons and are computed as such, each with
+        what it computes of its layers.
     """
 
     replaced: tuple[str, ...]
     left: dict[str, str]
+    fused: dict[str, str] = field(default_factory=dict)
 
     def _summary(self) -> str:
         count = len(self.replaced) + len(self.left)
-        return f"{len(self.replaced)} of {plural(count, 'linear layer')} replaced"
+        told = f"{len(self.replaced)} of {plural(count, 'linear layer')} replaced"
+        return f"{told}, {plural(len(self.fused), 'MLP')} fused" if self.fused else told
 
     def _parts(self) -> Sequence[Part]:
         rows = [(name or "the model itself", "replaced") for name in self.replaced]
         rows += [(name or "the model itself", f"left: {why}") for name, why in self.left.items()]
+        rows += [(name or "the model itself", f"fused: {x}") for name, x in self.fused.items()]
         return [self._summary(), *([Table(rows, left=2)] if rows else [])]
 
 
-def replace_linears(model: Module, where: Callable[[str, Module], bool] | None = None) -> Replaced:
+def replace_linears(
+    model: Module, where: Callable[[str, Module], bool] | None = None, *, mlps: bool = True
+) -> Replaced:
     """Have tilewise multiply in a model's ``torch.nn.Linear`` modules, in place.
 
     A module stays the object that it is, with its parameters and its place in the model, and
     becomes a :class:`Linear`: what is shared stays shared, and optimizers go on. What is more than
     a plain ``torch.nn.Linear`` is left as it is, and the result says why. To undo it, set
     ``module.__class__ = torch.nn.Linear``.
+
+    Two replaced layers around an activation are one MLP (:func:`mlp`), where that is sure: in a
+    ``torch.nn.Sequential``, and in a module whose ``forward`` is only
+    ``self.down(activation(self.up(x)))`` or, gated,
+    ``self.down(activation(self.gate(x)) * self.up(x))``, whatever the names; its source is read for
+    that, and compared with its code. Each call looks whether its layers still are what they were.
 
     Parameters
     ----------
@@ -58,6 +71,8 @@ def replace_linears(model: Module, where: Callable[[str, Module], bool] | None =
     where : callable, optional
         Called with a module's name and the module; only those for which it returns True are
         replaced.
+    mlps : bool, optional
+        Whether MLPs are fused.
 
     Returns
     -------
@@ -90,7 +105,43 @@ def replace_linears(model: Module, where: Callable[[str, Module], bool] | None =
         else:
             module.__class__ = Linear
             replaced.append(name)
-    return Replaced(tuple(replaced), left)
+    return Replaced(tuple(replaced), left, _fused(model) if mlps else {})
+
+
+def _fused(model: Module) -> dict[str, str]:
+    """Have a model's MLPs of our linear layers computed as such; return what each computes."""
+    found = {}
+    for name, module in list(model.named_modules()):
+        if type(module) is torch.nn.Sequential and is_called_as_written(module):
+            words = _of_sequential(list(module._modules.items()))
+            if words:
+                module.__class__ = Sequential
+                found[name] = words
+            continue
+        pattern = pattern_of(module)
+        if pattern is None:
+            continue
+        layers = [module._modules[x] for x in (*pattern.first, pattern.down)]
+        if (
+            all(type(x) is Linear for x in layers)
+            and len({x.bias is None for x in layers[:-1]}) == 1
+        ):
+            made_one(module, pattern)
+            found[name] = str(pattern)
+    return found
+
+
+def _of_sequential(modules: Sequence[tuple[str, Module]]) -> str:
+    """Return what the MLPs of such a module compute; empty where it has none."""
+    words, at = [], 0
+    while at < len(modules):
+        activation = activation_at([x for _, x in modules], at)
+        if activation is not None and type(modules[at][1]) is type(modules[at + 2][1]) is Linear:
+            words.append(f"{modules[at + 2][0]}({activation}({modules[at][0]}))")
+            at += 3
+        else:
+            at += 1
+    return ", ".join(words)
 
 
 def _is_linear(module: Module) -> bool:
@@ -111,7 +162,7 @@ def _why_not(module: Module) -> str:
         return "it is to be quantised (qconfig)"
     if "forward" in vars(module):
         return "its forward was replaced"
-    if any(getattr(module, hooks, None) for hooks in _HOOKS):
+    if has_hooks(module):
         return "it has hooks"
     weight = module.weight
     if type(weight) is not torch.nn.Parameter or type(weight.data) is not torch.Tensor:

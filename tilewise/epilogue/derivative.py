@@ -1,0 +1,190 @@
+"""A traced function for training: what its forward pass stores for its backward pass, and that.
+
+The backward pass is a traced function, too: of the results' gradients, of what the forward pass
+stored, and of the operands. So a kernel can apply it to the product that gives the gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from tilewise.epilogue.adjoints import adjoints
+from tilewise.epilogue.symbols import Symbol, Symbols
+from tilewise.epilogue.traced import SUM, Traced, interned, needed_by
+
+KEPT = 1024  # functions whose derivatives are kept
+
+
+class Backward(NamedTuple):
+    """The derivative of a function, multiplied by the gradients of its results.
+
+    Attributes
+    ----------
+    function : Traced
+        Its first argument, ``acc``, is the gradient of the first result that has one; its results
+        are the gradients that are wanted, in that order.
+    operands : tuple of (str, int)
+        What its other arguments are, in its order: ``("gradient", i)``, that of result i;
+        ``("result", i)``, a result itself; ``("operand", i)``, one of the function's operands.
+    """
+
+    function: Traced
+    operands: tuple[tuple[str, int], ...]
+
+    @property
+    def constant(self) -> bool:
+        """Whether no gradient depends on more than the gradients of results."""
+        return all(kind == "gradient" for kind, _ in self.operands)
+
+
+class Trained:
+    """A function whose derivatives with respect to some of its arguments are wanted.
+
+    Attributes
+    ----------
+    function : Traced
+    wanted : tuple of int
+        Which: the sums count from 0, and the operands follow them.
+    forward : Traced
+        It returns the function's results, and then what is stored for the backward pass besides:
+        always a tuple.
+    stored : tuple of int
+        Which of the results of ``forward`` the backward pass reads.
+
+    Notes
+    -----
+    For each sum that derivatives depend on, one value is stored: the last one computed from the
+    sum through which they all do. Where that is the sum plus a bias, it is what PyTorch stores of
+    a linear layer; where it is a result, as of relu, sigmoid and tanh, it takes no memory of its
+    own. A result through which they all depend on the sum is preferred. The value is rounded to
+    the dtype of the results.
+    """
+
+    def __init__(self, function: Traced, wanted: tuple[int, ...]) -> None:
+        self.function, self.wanted = function, wanted
+        self._made: dict[tuple[tuple[int, ...], tuple[int, ...]], Backward] = {}
+        symbols = Symbols()
+        moved = copied(function.needed, {}, symbols)
+        results = [moved.get(id(x), x) for x in function.results]
+        leaves = [symbols.make(name) for name in function.sums]
+        leaves += [symbols.make("operand", name) for name in function.operands]
+        self._leaves, self._symbols = leaves, symbols
+        stored: dict[int, Any] = {}
+        for leaf in leaves[: len(function.sums)]:
+            self._store_for(leaf, results, stored)
+        count = len(function.results)
+        extra = [x for x in stored.values() if not any(x is y for y in results[:count])]
+        self._results = (*results[:count], *extra)
+        self.stored = tuple(
+            next(i for i, y in enumerate(self._results) if x is y) for x in stored.values()
+        )
+        self.forward = interned(function.sums, function.operands, self._results, True)
+
+    def _store_for(self, leaf: Symbol, results: list[Any], stored: dict[int, Any]) -> None:
+        """Add to ``stored`` the value that derivatives need of a sum, if they need one."""
+        needed = needed_by(results)
+        for candidate in self._candidates(leaf, results, needed, stored):
+            # What is stored is a result, too, that can have a gradient.
+            every = [*results, *(x for x in (*stored.values(), candidate) if x is not None)]
+            outputs = self._gradients(every, range(len(every)))
+            known = {*stored, *(() if candidate is None else (id(candidate),))}
+            if not _reaches(outputs, leaf, known):
+                if candidate is not None:
+                    stored[id(candidate)] = candidate
+                return
+        raise AssertionError("a sum itself is always enough")
+
+    def _candidates(
+        self, leaf: Symbol, results: list[Any], needed: Sequence[Symbol], stored: dict[int, Any]
+    ) -> Iterable[Any]:
+        """Return what may be stored for a sum, the best first; None for nothing."""
+        outputs = self._gradients(results, range(len(results)))
+        yield None
+        through = [
+            x
+            for x in needed
+            if not x.is_condition and x.operation != "operand"
+            and not _reaches(outputs, leaf, {*stored, id(x)})
+        ]  # fmt: skip
+        of_results = [x for x in through if any(x is y for y in results)]
+        yield from reversed(of_results)
+        yield from reversed(through)
+        yield leaf
+
+    def _gradients(self, results: Sequence[Any], given: Iterable[int]) -> list[Any]:
+        """Return the gradients that are wanted, of results whose gradients are operands."""
+        seeds: dict[int, Any] = {}
+        for i in given:
+            x = results[i]
+            if isinstance(x, Symbol):
+                seed = self._symbols.make("operand", f"gradient {i}")
+                if id(x) in seeds:
+                    seed = seeds[id(x)] + seed
+                seeds[id(x)] = seed
+        found = adjoints(needed_by(results), seeds)
+        return [found.get(id(self._leaves[i]), 0.0) for i in self.wanted]
+
+    def backward(self, given: tuple[int, ...], wanted: tuple[int, ...] | None = None) -> Backward:
+        """Return the gradients as a function.
+
+        Parameters
+        ----------
+        given : tuple of int
+            The results of ``forward`` that have a gradient, at least one.
+        wanted : tuple of int, optional
+            Some of those for which this was made; by default all.
+        """
+        wanted = self.wanted if wanted is None else wanted
+        if (given, wanted) not in self._made:
+            self._made[given, wanted] = self._backward(given, wanted)
+        return self._made[given, wanted]
+
+    def _backward(self, given: tuple[int, ...], wanted: tuple[int, ...]) -> Backward:
+        every = self._gradients(self._results, given)
+        gradients = [every[self.wanted.index(i)] for i in wanted]
+        symbols, operands = Symbols(), []
+        leaves: dict[int, tuple[str, int]] = {}
+        for i, leaf in enumerate(self._leaves[len(self.function.sums) :]):
+            leaves[id(leaf)] = ("operand", i)
+        for i in self.stored:
+            leaves[id(self._results[i])] = ("result", i)
+        for i in given:
+            leaves[id(self._symbols.make("operand", f"gradient {i}"))] = ("gradient", i)
+        replaced: dict[int, Any] = {}
+        for x in needed_by(gradients, leaves):
+            if id(x) not in leaves:
+                continue
+            kind, i = leaves[id(x)]
+            if (kind, i) == ("gradient", given[0]):
+                replaced[id(x)] = symbols.make(SUM[0])
+            else:
+                replaced[id(x)] = symbols.make("operand", f"{kind} {i}")
+                operands.append((kind, i))
+        moved = copied(needed_by(gradients, leaves), replaced, symbols)
+        results = tuple(moved.get(id(x), x) for x in gradients)
+        names = tuple(f"{kind} {i}" for kind, i in operands)
+        return Backward(interned(SUM, names, results, True), tuple(operands))
+
+
+@lru_cache(maxsize=KEPT)
+def trained(function: Traced, wanted: tuple[int, ...]) -> Trained:
+    """Return a function for training; arguments are attributes of :class:`Trained`."""
+    return Trained(function, wanted)
+
+
+def copied(
+    needed: Sequence[Symbol], replaced: Mapping[int, Any], symbols: Symbols
+) -> dict[int, Any]:
+    """Return the same symbols of another tracing, by the ``id`` of each; some are replaced."""
+    found = dict(replaced)
+    for x in needed:
+        if id(x) not in found:
+            found[id(x)] = symbols.make(x.operation, *(found.get(id(y), y) for y in x.arguments))
+    return found
+
+
+def _reaches(results: Iterable[Any], leaf: Symbol, given: Container[int]) -> bool:
+    """Whether results depend on a symbol in another way than through given ones."""
+    return id(leaf) not in given and any(x is leaf for x in needed_by(results, given))

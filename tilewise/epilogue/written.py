@@ -1,0 +1,53 @@
+"""A traced function as text, from which another process makes the same function again."""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any
+
+from tilewise.epilogue.symbols import Symbol, Symbols
+from tilewise.epilogue.traced import PAIR, SUM, Traced, interned
+
+KEPT = 1024  # functions that were read
+
+
+@lru_cache(maxsize=KEPT)
+def written(function: Traced) -> str:
+    """Return a function as text, as :func:`read` takes it; equal functions have equal texts."""
+    index = {id(symbol): i for i, symbol in enumerate(function.needed)}
+
+    def argument(x: Any) -> int | str:
+        # Numbers as text, as JSON has no infinity.
+        return index[id(x)] if isinstance(x, Symbol) else str(x if isinstance(x, str) else repr(x))
+
+    operations = [[x.operation, *map(argument, x.arguments)] for x in function.needed]
+    results = [argument(x) for x in function.results]
+    parts = [function.sums, function.operands, operations, results, int(function.is_tuple)]
+    return json.dumps(parts, separators=(",", ":"))
+
+
+@lru_cache(maxsize=KEPT)
+def read(text: str) -> Traced:
+    """Return the function that :func:`written` made a text of.
+
+    Raises
+    ------
+    ValueError
+        If the text is none.
+    """
+    try:
+        sums, operands, operations, results, is_tuple = json.loads(text)
+        symbols = Symbols()
+        made: list[Symbol] = []
+
+        def value(x: int | str) -> Any:
+            return float(x) if isinstance(x, str) else made[x]
+
+        for operation, *arguments in operations:
+            given = arguments if operation == "operand" else map(value, arguments)
+            made.append(symbols.make(operation, *given))
+        found = tuple(map(value, results))
+    except (ValueError, TypeError, IndexError) as error:
+        raise ValueError(f"{text!r} is not the text of an epilogue") from error
+    return interned(PAIR if len(sums) == len(PAIR) else SUM, tuple(operands), found, bool(is_tuple))

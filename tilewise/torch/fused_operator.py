@@ -1,0 +1,226 @@
+"""``tilewise::fused_matmul``, a product with an epilogue as an operator of PyTorch's.
+
+Its epilogue is the text of a traced function (:mod:`tilewise.epilogue.written`), so that a graph
+that is kept on disk, or compiled in another process, has all of it.
+
+References
+----------
+PyTorch, "The Custom Operators Manual"; ``torch.library``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from tilewise.arrays.call import dtypes, shapes
+from tilewise.arrays.dispatched import answer
+from tilewise.arrays.fusion import APART, Asked
+from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.epilogue import Epilogue, Traced
+from tilewise.epilogue.derivative import trained
+from tilewise.epilogue.written import read
+from tilewise.gemm.fused import MOST
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.fused import Fused, Fusing
+
+Tensor = Any
+
+_library = torch.library.Library("tilewise", "FRAGMENT")
+_library.define(
+    "fused_matmul(Tensor a, Tensor[] b, Tensor? c, Tensor[] operands, str function, *, "
+    "int[] wanted, int[] places, float[] numbers, float alpha=1, float beta=0, str? pairs=None, "
+    "ScalarType? out_dtype=None) -> Tensor[]",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+OPERATOR = torch.ops.tilewise.fused_matmul.default
+
+
+def with_numbers(
+    operands: Sequence[Tensor], places: Sequence[int], numbers: Sequence[float]
+) -> tuple[Tensor | float, ...]:
+    """Return an epilogue's operands in its order, of tensors, and numbers at some places."""
+    at, rest = dict(zip(places, numbers, strict=True)), iter(operands)
+    return tuple(at[i] if i in at else next(rest) for i in range(len(operands) + len(at)))
+
+
+def _kernel(
+    a: Tensor,
+    b: Sequence[Tensor],
+    c: Tensor | None,
+    operands: Sequence[Tensor],
+    function: str,
+    *,
+    wanted: Sequence[int],
+    places: Sequence[int],
+    numbers: Sequence[float],
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    pairs: str | None = None,
+    out_dtype: Any = None,
+) -> list[Tensor]:
+    traced = read(function)
+    of_b = tuple(b) if pairs == APART else b[0]
+    every = with_numbers(operands, places, numbers)
+    made = trained(traced, tuple(wanted)).forward
+    if fits(traced, (), len(operands)) and not fits(traced, wanted, len(operands)):
+        # The sums are stored, and PyTorch's functions compute what is one array too many.
+        wide = ACCUMULATORS[dtype_name(a.dtype)]
+        kind = a.dtype if out_dtype is None else out_dtype
+        of_c = None if c is None else c.to(getattr(torch, wide))
+        sums = Asked(_SUMS[pairs is not None], (), pairs)
+        acc = answer(a, of_b, of_c, alpha=alpha, beta=beta, out_dtype=wide, asked=sums)
+        given = [x if isinstance(x, float) else x.to(acc[0].dtype) for x in every]
+        found = made.evaluate(acc[0] if pairs is None else acc, given)
+        return [x.expand(acc[0].shape).to(kind, copy=True) for x in found]
+    asked = Asked(made, every, pairs)
+    return list(answer(a, of_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype, asked=asked))
+
+
+_SUMS = (
+    Epilogue(lambda acc: (acc,)).traced,
+    Epilogue(lambda gate, up: (gate, up), pairs=True).traced,
+)
+
+
+def fits(function: Traced, wanted: Sequence[int], arrays: int) -> bool:
+    """Whether a kernel can store what training needs, beside so many operands that are arrays."""
+    return arrays + len(trained(function, tuple(wanted)).forward.results) - 1 <= MOST
+
+
+def result_of(
+    a: Tensor, b: Sequence[Tensor], c: Tensor | None, pairs: str | None, out_dtype: Any
+) -> tuple[tuple[int, ...], Any]:
+    """The results' shape and dtype; what is wrong is said as :func:`tilewise.matmul` says it."""
+    library = library_of(a)
+    assert library is not None
+    for x in b:
+        _, name = dtypes(library, a, x, c, (), out_dtype)
+        if x.shape != b[0].shape:
+            raise ValueError(f"b[0] has shape {tuple(b[0].shape)} and b[1] {tuple(x.shape)}")
+    shape = shapes(a.shape, b[0].shape, False, False)[-1]
+    if pairs is not None and pairs != APART:
+        columns = shape[-1] if b[0].ndim > 1 else 1
+        if columns % 2:
+            raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+        shape = (*shape[:-1], columns // 2)
+    if pairs is not None and c is not None:
+        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
+    if c is not None and tuple(c.shape) != shape:
+        raise ValueError(f"c has shape {tuple(c.shape)}; the result has {shape}")
+    return shape, getattr(torch, name)
+
+
+def check_operands(a: Tensor, shape: tuple[int, ...], named: Sequence[tuple[str, Tensor]]) -> None:
+    """Raise ValueError where an operand lies elsewhere, or does not broadcast to the result."""
+    for name, x in named:
+        if x.device != a.device:
+            raise ValueError(f"a is on {a.device} and {name} on {x.device}; pass them in one place")
+        try:
+            is_right = torch.broadcast_shapes(x.shape, shape) == shape
+        except RuntimeError:
+            is_right = False
+        if not is_right:
+            raise ValueError(
+                f"{name} has shape {tuple(x.shape)}, which does not broadcast to the result's "
+                f"{tuple(shape)}"
+            )
+
+
+def _shaped(
+    a: Tensor,
+    b: Sequence[Tensor],
+    c: Tensor | None,
+    operands: Sequence[Tensor],
+    function: str,
+    *,
+    wanted: Sequence[int],
+    places: Sequence[int],
+    numbers: Sequence[float],
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    pairs: str | None = None,
+    out_dtype: Any = None,
+) -> list[Tensor]:
+    """Results without elements, for graphs."""
+    shape, dtype = result_of(a, b, c, pairs, out_dtype)
+    traced = read(function)
+    every = with_numbers(operands, places, numbers)
+    named = [
+        (name, x)
+        for name, x in zip(traced.operands, every, strict=True)
+        if isinstance(x, torch.Tensor)
+    ]
+    for what, x in [
+        *((f"b[{i}]", x) for i, x in enumerate(b)),
+        *([("c", c)] if c is not None else []),
+    ]:
+        if x.device != a.device:
+            raise ValueError(
+                f"the arrays must lie in one place, not a on {a.device}, {what} on {x.device}"
+            )
+    if beta != 0 and c is None:
+        raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
+    check_operands(a, tuple(shape), named)
+    results = trained(traced, tuple(wanted)).forward.results
+    return [a.new_empty(shape, dtype=dtype) for _ in results]
+
+
+def _recorded(
+    keys: Any,
+    a: Tensor,
+    b: Sequence[Tensor],
+    c: Tensor | None,
+    operands: Sequence[Tensor],
+    function: str,
+    *,
+    wanted: Sequence[int],
+    places: Sequence[int],
+    numbers: Sequence[float],
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    pairs: str | None = None,
+    out_dtype: Any = None,
+) -> list[Tensor]:
+    """Record it for autograd, and go on to what is below autograd."""
+
+    def below(_: Any) -> list[Tensor]:
+        with torch._C._AutoDispatchBelowAutograd():
+            found: list[Tensor] = OPERATOR.redispatch(
+                keys & torch._C._after_autograd_keyset, a, b, c, operands, function,
+                wanted=wanted, places=places, numbers=numbers, alpha=alpha, beta=beta, pairs=pairs,
+                out_dtype=out_dtype,
+            )  # fmt: skip
+            return found
+
+    tensors = (a, *b, *(() if c is None else (c,)), *operands)
+    if not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+        return below(None)
+    every = with_numbers([None] * len(operands), places, numbers)
+    asked = Fusing(read(function), pairs, every, c is not None, alpha, beta)
+    missing = set(asked.wanted([x.requires_grad for x in tensors])).difference(wanted)
+    if missing:
+        raise ValueError(
+            f"tensors require gradients, for which derivatives {sorted(missing)} are needed; "
+            f"wanted is {list(wanted)}"
+        )
+    return list(Fused.apply(asked, tuple(wanted), below, torch.ops.tilewise.matmul, *tensors))
+
+
+for _key in ("CPU", "CUDA"):
+    _library.impl("fused_matmul", _kernel, _key)
+_library.impl("fused_matmul", _recorded, "Autograd", with_keyset=True)
+torch.library.register_fake("tilewise::fused_matmul", _shaped, lib=_library)
+
+
+@register_flop_formula(torch.ops.tilewise.fused_matmul)  # type: ignore[untyped-decorator]
+def _operations(
+    a: tuple[int, ...], b: Sequence[tuple[int, ...]], *_: Any, out_shape: Any = None, **options: Any
+) -> int:
+    """Multiplications and additions of the product, for ``FlopCounterMode``, which gives shapes."""
+    m, n, k, batch, _shape = shapes(a, b[0], False, False)
+    return 2 * m * n * k * math.prod(batch) * len(b)

@@ -1,0 +1,184 @@
+"""``tilewise::mlp``, a multilayer perceptron as an operator of PyTorch's, with a gradient.
+
+The activation is the text of a traced function (:mod:`tilewise.epilogue.written`).
+
+References
+----------
+PyTorch, "The Custom Operators Manual"; ``torch.library``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.utils.flop_counter import register_flop_formula
+
+from tilewise.arrays.dispatched import answer
+from tilewise.epilogue.derivative import trained
+from tilewise.epilogue.written import read
+from tilewise.torch.fused_operator import result_of
+from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
+from tilewise.torch.with_epilogue import fused
+
+Tensor = Any
+
+_library = torch.library.Library("tilewise", "FRAGMENT")
+_library.define(
+    "mlp(Tensor x, Tensor[] weights, Tensor[] biases, Tensor down, Tensor? down_bias, "
+    "str function, *, int[] wanted, bool stores) -> Tensor[]",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+OPERATOR = torch.ops.tilewise.mlp.default
+
+
+def _kernel(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    down: Tensor,
+    down_bias: Tensor | None,
+    function: str,
+    *,
+    wanted: Sequence[int],
+    stores: bool,
+) -> list[Tensor]:
+    layers = Layers(x, tuple(weights), tuple(biases), down, down_bias)
+    found = forward(layers, trained(read(function), tuple(wanted)), answer)
+    return found if stores else found[:1]
+
+
+def fits(layers: Layers) -> bool:
+    """Whether shapes and dtypes fit one another: what :func:`check` says more slowly."""
+    x, weights, biases, down, down_bias = layers
+    first, dtype = weights[0].shape, x.dtype
+    return (
+        len(first) == 2
+        and x.ndim > 0
+        and x.shape[-1] == first[1]
+        and all(w.shape == first and w.dtype == dtype for w in weights)
+        and all(b.shape == first[:1] for b in biases)
+        and down.ndim == 2
+        and down.shape[1] == first[0]
+        and down.dtype == dtype
+        and (down_bias is None or down_bias.shape == down.shape[:1])
+    )
+
+
+def check(layers: Layers) -> None:
+    """Raise where the tensors' shapes, dtypes or places don't fit one another.
+
+    Raises
+    ------
+    TypeError, ValueError
+    """
+    x, weights, biases, down, down_bias = layers
+    named = [("x", x), *((f"weight[{i}]", w) for i, w in enumerate(weights)), ("down", down)]
+    of_biases = [*((f"bias[{i}]", b) for i, b in enumerate(biases))]
+    of_biases += [] if down_bias is None else [("down_bias", down_bias)]
+    for name, each in (*named, *of_biases):
+        if each.device != x.device:
+            raise ValueError(
+                f"x is on {x.device} and {name} on {each.device}; they must lie in one place"
+            )
+    for name, each in named[1:]:
+        if each.ndim != 2:
+            raise ValueError(f"{name} has shape {tuple(each.shape)}; a linear layer's has (n, k)")
+        if each.dtype != x.dtype:
+            raise TypeError(f"x has dtype {x.dtype} and {name} {each.dtype}; they must be the same")
+    if any(w.shape != weights[0].shape for w in weights):
+        shapes = " and ".join(str(tuple(w.shape)) for w in weights)
+        raise ValueError(f"the weights of gate and up have shapes {shapes}; they must be the same")
+    hidden = weights[0].shape[0]
+    if down.shape[1] != hidden:
+        raise ValueError(
+            f"down has shape {tuple(down.shape)}; by the first weight it should have {hidden} "
+            "columns"
+        )
+    lengths = [hidden] * len(biases) + [down.shape[0]]
+    for (name, each), n in zip(of_biases, lengths if down_bias is not None else lengths[:-1],
+                               strict=True):  # fmt: skip
+        if tuple(each.shape) != (n,):
+            raise ValueError(f"{name} has shape {tuple(each.shape)}; it should have ({n},)")
+    result_of(x, [w.mT for w in weights], None, None, None)
+
+
+def _shaped(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    down: Tensor,
+    down_bias: Tensor | None,
+    function: str,
+    *,
+    wanted: Sequence[int],
+    stores: bool,
+) -> list[Tensor]:
+    """Results without elements, for graphs."""
+    check(Layers(x, tuple(weights), tuple(biases), down, down_bias))
+    lead = x.shape[:-1]
+    found = [x.new_empty((*lead, down.shape[0]))]
+    if stores:
+        made = trained(read(function), tuple(wanted))
+        found += [x.new_empty((*lead, down.shape[1])) for _ in made.forward.results]
+    return found
+
+
+def _recorded(
+    keys: Any,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    down: Tensor,
+    down_bias: Tensor | None,
+    function: str,
+    *,
+    wanted: Sequence[int],
+    stores: bool,
+) -> list[Tensor]:
+    """Record it for autograd, and go on to what is below autograd."""
+
+    def below() -> list[Tensor]:
+        with torch._C._AutoDispatchBelowAutograd():
+            found: list[Tensor] = OPERATOR.redispatch(
+                keys & torch._C._after_autograd_keyset, x, weights, biases, down, down_bias,
+                function, wanted=wanted, stores=stores,
+            )  # fmt: skip
+            return found
+
+    layers = Layers(x, tuple(weights), tuple(biases), down, down_bias)
+    needs = [each.requires_grad for each in layers.tensors]
+    if not (torch.is_grad_enabled() and any(needs)):
+        return below()
+    missing = set(wanted_of(layers, needs)).difference(wanted)
+    if missing or not stores:
+        raise ValueError(
+            f"tensors require gradients, for which derivatives {sorted(missing)} are needed and "
+            f"what is stored; wanted is {list(wanted)} and stores {stores}"
+        )
+    products = Products(torch.ops.tilewise.matmul, fused)
+    made = read(function)
+    return list(Mlp.apply(made, tuple(wanted), layers, below, products, *layers.tensors))
+
+
+for _key in ("CPU", "CUDA"):
+    _library.impl("mlp", _kernel, _key)
+_library.impl("mlp", _recorded, "Autograd", with_keyset=True)
+torch.library.register_fake("tilewise::mlp", _shaped, lib=_library)
+
+
+@register_flop_formula(torch.ops.tilewise.mlp)  # type: ignore[untyped-decorator]
+def _operations(
+    x: tuple[int, ...],
+    weights: Sequence[tuple[int, ...]],
+    biases: Any,
+    down: tuple[int, ...],
+    *_: Any,
+    out_shape: Any = None,
+    **options: Any,
+) -> int:
+    """Multiplications and additions of the products, for ``FlopCounterMode``, of shapes."""
+    rows = math.prod(x[:-1])
+    return 2 * rows * (len(weights) * math.prod(weights[0]) + math.prod(down))

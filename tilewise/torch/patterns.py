@@ -1,0 +1,231 @@
+"""Which modules are multilayer perceptrons, for sure: what their ``forward`` computes.
+
+It is read from the source, and nothing is called. The source is that of the function only where it
+compiles to the same code; and of what it calls the objects themselves are looked at, not their
+names.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any, NamedTuple
+
+import torch
+
+from tilewise.torch.activations import activation_of
+
+Module = Any
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Pattern(NamedTuple):
+    """An MLP of linear layers that are a module's children.
+
+    Attributes
+    ----------
+    first : tuple of str
+        The names of the layers before the activation: one, or gate and up.
+    activation : str
+        Its name, one of :data:`tilewise.torch.activations.ACTIVATIONS`.
+    module : str
+        The name of the child that is the activation; empty where it is a function.
+    down : str
+        The name of the last layer.
+    """
+
+    first: tuple[str, ...]
+    activation: str
+    module: str
+    down: str
+
+    def __str__(self) -> str:
+        gated = f"{self.activation}({self.first[0]}) * {self.first[-1]}"
+        inner = gated if len(self.first) == 2 else f"{self.activation}({self.first[0]})"
+        return f"{self.down}({inner})"
+
+
+def has_hooks(module: Module) -> bool:
+    """Whether calling a module does more than its ``forward``."""
+    return any(getattr(module, hooks, None) for hooks in _HOOKS)
+
+
+def is_called_as_written(module: Module) -> bool:
+    """Whether calling a module is calling its class's ``forward``, but for hooks."""
+    own = vars(type(module))
+    return "forward" not in vars(module) and "__call__" not in own and "_call_impl" not in own
+
+
+def pattern_of(module: Module) -> Pattern | None:
+    """Return the MLP that a module's ``forward`` computes; None where that is not sure."""
+    forward = type(module).forward
+    if not (isinstance(forward, FunctionType) and is_called_as_written(module)):
+        return None
+    kind, plain = type(module), torch.nn.Module
+    if (kind.__getattr__, kind.__getattribute__) != (plain.__getattr__, plain.__getattribute__):
+        return None
+    tree = _source(forward)
+    if tree is None:
+        return None
+    try:
+        return _matched(_Reader(module, forward).result(tree))
+    except _Unknown:
+        return None
+
+
+class _Unknown(Exception):
+    """An expression is not one of those that are known."""
+
+
+def _source(forward: FunctionType) -> ast.FunctionDef | None:
+    """Return the source of a method of one argument; None where it is not sure to be that."""
+    code = forward.__code__
+    try:
+        text = "".join(inspect.findsource(forward)[0])
+        tree, compiled = _parsed(text, code.co_filename)
+    except (OSError, TypeError, SyntaxError, ValueError):
+        return None
+    if not any(_is_same(x, code) for x in compiled if x.co_firstlineno == code.co_firstlineno):
+        return None
+    if forward.__defaults__ or forward.__kwdefaults__ or forward.__closure__:
+        return None
+    for function in ast.walk(tree):
+        # Of a function with decorators, the code begins at the first of them.
+        if isinstance(function, ast.FunctionDef) and function.lineno == code.co_firstlineno:
+            given = function.args
+            others = (given.posonlyargs, given.kwonlyargs, given.vararg, given.kwarg)
+            is_plain = function.name == code.co_name and not function.decorator_list
+            return function if is_plain and len(given.args) == 2 and not any(others) else None
+    return None
+
+
+@lru_cache(maxsize=16)
+def _parsed(text: str, name: str) -> tuple[ast.Module, tuple[CodeType, ...]]:
+    """Return a file's syntax, and the code of all that is in it.
+
+    A whole file: how a method's calls are compiled depends on what the file imports.
+    """
+
+    def inside(code: CodeType) -> Iterator[CodeType]:
+        for x in code.co_consts:
+            if isinstance(x, CodeType):
+                yield x
+                yield from inside(x)
+
+    compiled = compile(text, name, "exec", dont_inherit=True)
+    return ast.parse(text), tuple(inside(compiled))
+
+
+def _is_same(x: CodeType, y: CodeType) -> bool:
+    of = ("co_code", "co_names", "co_varnames", "co_freevars", "co_cellvars", "co_consts",
+          "co_flags", "co_qualname")  # fmt: skip
+    return all(getattr(x, name) == getattr(y, name) for name in of)
+
+
+class _Reader:
+    """What a method's expressions are, of its argument: nested tuples."""
+
+    def __init__(self, module: Module, forward: FunctionType) -> None:
+        self.module, self.globals = module, forward.__globals__
+        self.values: dict[str, Any] = {}
+        self.self = ""
+
+    def result(self, tree: ast.FunctionDef) -> Any:
+        """Return what the method returns, where it only names values and returns one."""
+        self.self, argument = (x.arg for x in tree.args.args)
+        self.values[argument] = "x"
+        for statement in tree.body:
+            if isinstance(statement, ast.Return) and statement.value is not None:
+                return self.value(statement.value)
+            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+                continue  # a docstring
+            target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+            if not isinstance(target, ast.Name) or target.id == self.self:
+                raise _Unknown
+            if len(statement.targets) != 1:  # type: ignore[attr-defined]
+                raise _Unknown
+            self.values[target.id] = self.value(statement.value)  # type: ignore[attr-defined]
+        raise _Unknown
+
+    def value(self, node: ast.expr) -> Any:
+        """Return what an expression is: ``"x"``, or a tuple that begins with what is done."""
+        if isinstance(node, ast.Name) and node.id in self.values:
+            return self.values[node.id]
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+            return "multiply", self.value(node.left), self.value(node.right)
+        if not (isinstance(node, ast.Call) and len(node.args) == 1):
+            raise _Unknown
+        given, called = self.value(node.args[0]), node.func
+        if (
+            isinstance(called, ast.Attribute)
+            and isinstance(called.value, ast.Name)
+            and called.value.id == self.self
+            and not node.keywords
+        ):
+            return self._of_child(called.attr, given)
+        named = tuple((x.arg, ast.literal_eval(x.value)) for x in node.keywords
+                      if isinstance(x.value, ast.Constant))  # fmt: skip
+        function = self._global(called)
+        for known, options, activation in _NAMED:
+            if function is known and named == options and len(named) == len(node.keywords):
+                return "activation", activation, "", given
+        raise _Unknown
+
+    def _of_child(self, name: str, given: Any) -> Any:
+        child = self.module._modules.get(name)
+        if child is None or name in vars(self.module) or hasattr(type(self.module), name):
+            raise _Unknown
+        if isinstance(child, torch.nn.Linear):
+            return "linear", name, given
+        activation = activation_of(child)
+        if activation is None or has_hooks(child) or not is_called_as_written(child):
+            raise _Unknown
+        return "activation", activation, name, given
+
+    def _global(self, node: ast.expr) -> Any:
+        """Return the function that a name, or a name in modules, is."""
+        if isinstance(node, ast.Name) and node.id not in self.values:
+            return self.globals.get(node.id)
+        if isinstance(node, ast.Attribute):
+            parent = self._global(node.value)
+            return getattr(parent, node.attr, None) if inspect.ismodule(parent) else None
+        return None
+
+
+_NAMED: tuple[tuple[Callable[..., Any], tuple[Any, ...], str], ...] = (
+    (torch.nn.functional.gelu, (), "gelu"),
+    (torch.nn.functional.gelu, (("approximate", "none"),), "gelu"),
+    (torch.nn.functional.gelu, (("approximate", "tanh"),), "gelu_tanh"),
+    (torch.nn.functional.leaky_relu, (), "leaky_relu"),
+    (torch.nn.functional.relu, (), "relu"),
+    (torch.relu, (), "relu"),
+    (torch.nn.functional.sigmoid, (), "sigmoid"),
+    (torch.sigmoid, (), "sigmoid"),
+    (torch.nn.functional.silu, (), "silu"),
+    (torch.nn.functional.softplus, (), "softplus"),
+    (torch.nn.functional.tanh, (), "tanh"),
+    (torch.tanh, (), "tanh"),
+)
+
+
+def _matched(value: Any) -> Pattern | None:
+    """Return the MLP that a value is, of ``"x"``."""
+    if value[0] != "linear" or not isinstance(value[2], tuple):
+        return None
+    _, down, hidden = value
+    ways = [(hidden, None)]
+    if hidden[0] == "multiply":
+        ways = [(hidden[1], hidden[2]), (hidden[2], hidden[1])]
+    for activated, up in ways:
+        if not (isinstance(activated, tuple) and activated[0] == "activation"):
+            continue
+        _, activation, module, gate = activated
+        layers = [gate] if up is None else [gate, up]
+        if all(isinstance(x, tuple) and x[0] == "linear" and x[2] == "x" for x in layers):
+            names = tuple(x[1] for x in layers)
+            if len({*names, down}) == len(names) + 1:
+                return Pattern(names, activation, module, down)
+    return None

@@ -1,0 +1,286 @@
+"""How a product with an epilogue is computed where PyTorch has to see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from tilewise.arrays import fusion, own_product
+from tilewise.arrays.call import dtypes
+from tilewise.arrays.dispatched import DIRECT, Route, answer, route
+from tilewise.arrays.fusion import APART, Asked
+from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.epilogue.written import written
+from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.fused import Fused, Fusing
+from tilewise.torch.fused_operator import OPERATOR, fits
+
+Tensor = Any
+
+
+def recorded(
+    way: Route,
+    a: Tensor,
+    b: Any,
+    c: Tensor | None,
+    asked: Asked,
+    matmul: Callable[..., Tensor],
+    alpha: float,
+    beta: float,
+    transpose_a: bool,
+    transpose_b: bool,
+    out_dtype: Any,
+    place: Mapping[str, Any],
+) -> Any:
+    """Return the product's results, which autograd, a mode or autocast sees.
+
+    Parameters
+    ----------
+    way : Route
+    a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype
+        As :func:`tilewise.matmul` has them.
+    asked : Asked
+        The epilogue.
+    matmul : callable
+        :func:`tilewise.torch.matmul`, for the products of the gradients.
+    place : mapping
+        The caller's ``device`` and ``max_gpu_memory``.
+    """
+    if way is Route.TRANSFORMED:
+        sums = partial(
+            matmul, alpha=alpha, beta=beta, transpose_a=transpose_a, transpose_b=transpose_b,
+            **place,
+        )  # fmt: skip
+        return by_pytorch(a, b, c, asked, sums, out_dtype)
+    if torch.is_autocast_enabled(a.device.type):
+        _check_place(place)
+        a, b, c = cast(a, b, c, out_dtype)
+        with torch.autocast(a.device.type, enabled=False):
+            way = route(a, b, c, *asked.operands)
+            return recorded(
+                way, a, b, c, asked, matmul, alpha, beta, transpose_a, transpose_b, out_dtype, place
+            )  # fmt: skip
+    if way is DIRECT:
+        return answer(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype=out_dtype, asked=asked
+        )
+    of_b = b if asked.pairs == APART else (b,)
+    tensors = [a, *of_b, *(() if c is None else (c,))]
+    tensors += [x for x in asked.operands if isinstance(x, torch.Tensor)]
+    fusing = Fusing(
+        asked.function, asked.pairs, tuple(map(_number, asked.operands)), c is not None, alpha,
+        beta, transpose_a, transpose_b,
+    )  # fmt: skip
+    is_recorded = torch.is_grad_enabled()
+    wanted = fusing.wanted([is_recorded and x.requires_grad for x in tensors])
+    if way is Route.GRADIENT and not fits(asked.function, wanted, fusing.numbers.count(None)):
+        return recorded(
+            Route.TRANSFORMED, a, b, c, asked, matmul, alpha, beta, transpose_a, transpose_b,
+            out_dtype, place,
+        )  # fmt: skip
+    if way is Route.OPERATOR:
+        _check_place(place)
+        library = library_of(a)
+        assert library is not None
+        # It says what is wrong with an operand, and rounds numbers.
+        found = fusion.fusion(library, asked, None, ACCUMULATORS[dtype_name(a.dtype)])
+        assert found is not None
+        results = _by_operator(
+            a, of_b, c, written(asked.function), found.operands, asked.pairs, wanted, alpha, beta,
+            transpose_a, transpose_b, out_dtype,
+        )  # fmt: skip
+        return returned(results, len(asked.function.results), asked.function.is_tuple)
+
+    def direct(made: Asked) -> Any:
+        return answer(
+            a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype=out_dtype, asked=made, **place
+        )
+
+    results = Fused.apply(fusing, wanted, direct, partial(matmul, **place), *tensors)
+    return returned(results, len(asked.function.results), asked.function.is_tuple)
+
+
+def in_graph(
+    a: Tensor,
+    b: Any,
+    c: Tensor | None,
+    alpha: float,
+    beta: float,
+    transpose_a: bool,
+    transpose_b: bool,
+    out_dtype: Any,
+    epilogue: Any,
+    pairs: str | None,
+    operands: Mapping[str, Any],
+) -> Any:
+    """Return the same in a graph of ``torch.compile``, by the operator.
+
+    The epilogue is traced when the graph is made, and its text is a constant of the graph.
+    """
+    of_b = b if type(b) is tuple else (b,)
+    made = constants(epilogue, tuple(operands), len(of_b) if type(b) is tuple else 0, pairs)
+    text, names, pairs, count, is_tuple, sums = made
+    every = [operands[name] for name in names]
+    is_recorded = torch.is_grad_enabled()
+    if torch.is_autocast_enabled(a.device.type):
+        a, b, c = cast(a, b, c, out_dtype)
+        of_b = b if type(b) is tuple else (b,)
+    matrices = [a, *of_b, *([] if c is None else [c])]
+    wanted = list(range(sums)) if is_recorded and any(x.requires_grad for x in matrices) else []
+    wanted += [
+        sums + i
+        for i, x in enumerate(every)
+        if is_recorded and isinstance(x, torch.Tensor) and x.requires_grad
+    ]
+    results = _by_operator(
+        a, of_b, c, text, every, pairs, wanted, alpha, beta, transpose_a, transpose_b, out_dtype
+    )
+    return returned(results, count, is_tuple)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str | None) -> Any:
+    """Return what a graph has of an epilogue, whose operands have these names."""
+    asked = fusion.asked(
+        epilogue, dict.fromkeys(names, 0.0), (None,) * matrices if matrices else None, pairs
+    )
+    assert asked is not None
+    function = asked.function
+    return (
+        written(function), function.operands, asked.pairs, len(function.results),
+        function.is_tuple, len(function.sums),
+    )  # fmt: skip
+
+
+def fused(a: Tensor, b: Tensor, c: Tensor | None, asked: Asked) -> tuple[Tensor, ...]:
+    """Return the results of A B + C with an epilogue that was traced, and returns a tuple.
+
+    Autograd, a mode or a graph sees it where they have to.
+    """
+    beta = 0.0 if c is None else 1.0
+    way = route(a, b, c, *asked.operands)
+    place = {"device": "auto", "max_gpu_memory": None}
+    found: tuple[Tensor, ...] = recorded(
+        way, a, b, c, asked, _product, 1.0, beta, False, False, None, place
+    )
+    return found
+
+
+def _product(
+    a: Tensor, b: Tensor, c: Tensor | None = None, *, alpha: float = 1.0, beta: float = 0.0,
+    out_dtype: Any = None, **_: Any,
+) -> Tensor:  # fmt: skip
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+    return torch.ops.tilewise.matmul(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
+
+
+def returned(results: Sequence[Tensor], count: int, is_tuple: bool) -> Any:
+    """Return an epilogue's own results, of those and of what was stored besides."""
+    return tuple(results[:count]) if is_tuple else results[0]
+
+
+def _by_operator(
+    a: Tensor,
+    b: Sequence[Tensor],
+    c: Tensor | None,
+    text: str,
+    operands: Sequence[Any],
+    pairs: str | None,
+    wanted: Sequence[int],
+    alpha: float,
+    beta: float,
+    transpose_a: bool,
+    transpose_b: bool,
+    out_dtype: Any,
+) -> Any:
+    if transpose_a and a.ndim > 1:
+        a = a.mT
+    if transpose_b and b[0].ndim > 1:
+        b = [x.mT for x in b]
+    arrays = [x for x in operands if isinstance(x, torch.Tensor)]
+    places = [i for i, x in enumerate(operands) if not isinstance(x, torch.Tensor)]
+    numbers = [float(operands[i]) for i in places]
+    kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+    return OPERATOR(
+        a, list(b), c, arrays, text, wanted=list(wanted), places=places, numbers=numbers,
+        alpha=alpha, beta=beta, pairs=pairs, out_dtype=kind,
+    )  # fmt: skip
+
+
+def _number(x: Any) -> Any:
+    """A number of a call as autograd keeps it; None of a tensor."""
+    if isinstance(x, torch.Tensor):
+        return None
+    is_number = isinstance(x, int | float | np.number) and not isinstance(x, bool)
+    return float(x) if is_number else x  # what it is else, the call says
+
+
+def _check_place(place: Mapping[str, Any]) -> None:
+    if place["device"] != "auto" or place["max_gpu_memory"] is not None:
+        raise ValueError(
+            "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
+            "are multiplied where they lie; give neither device nor max_gpu_memory"
+        )
+
+
+def cast(a: Tensor, b: Any, c: Tensor | None, out_dtype: Any) -> tuple[Tensor, Any, Any]:
+    """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64."""
+    place = a.device.type
+    dtype = torch.get_autocast_dtype(place)
+
+    def each(x: Tensor, to: Any) -> Tensor:
+        is_cast = x.is_floating_point() and x.dtype != torch.float64 and x.device.type == place
+        return x.to(to) if is_cast else x
+
+    of_c = dtype if out_dtype is None else getattr(torch, dtype_name(out_dtype))
+    b = tuple([each(x, dtype) for x in b]) if type(b) is tuple else each(b, dtype)
+    return each(a, dtype), b, None if c is None else each(c, of_c)
+
+
+def by_pytorch(
+    a: Tensor,
+    b: Any,
+    c: Tensor | None,
+    asked: Asked,
+    sums: Callable[..., Tensor],
+    dtype: Any,
+) -> Any:
+    """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
+    of_b: Sequence[Tensor] = b if asked.pairs == APART else (b,)
+    if len(of_b) == 2 and of_b[0].shape != of_b[1].shape:
+        raise ValueError(f"b[0] has shape {tuple(of_b[0].shape)} and b[1] {tuple(of_b[1].shape)}")
+    if asked.pairs is not None and c is not None:
+        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
+    library = library_of(a)
+    assert library is not None
+    if torch.is_autocast_enabled(a.device.type):
+        a, b, c = cast(a, b, c, dtype)
+        of_b = b if asked.pairs == APART else (b,)
+    _, name = dtypes(library, a, of_b[-1], c, (), dtype)
+    kind, wide = getattr(torch, name), ACCUMULATORS[name]
+    found = fusion.fusion(library, asked, None, wide)
+    assert found is not None
+    c = None if c is None else c.to(getattr(torch, wide))
+    of_each = [sums(a, x, c, out_dtype=wide) for x in of_b]
+    acc, shape = of_each[0], of_each[0].shape
+    if asked.pairs is not None:
+        acc = tuple(of_each) if len(of_b) == 2 else _parted(acc, asked.pairs)
+        shape = acc[0].shape
+    for name, x in found.arrays:
+        fusion.check_shape(name, x, tuple(shape))
+        if x.device != a.device:
+            raise ValueError(f"a is on {a.device} and {name} on {x.device}; pass them in one place")
+    results = [x.expand(shape).to(kind) for x in found.evaluated(library, acc, wide)]
+    return tuple(results) if asked.function.is_tuple else results[0]
+
+
+def _parted(sums: Tensor, order: str) -> tuple[Tensor, Tensor]:
+    """Return gate's columns, and up's, of the sums of both."""
+    columns = sums.shape[-1] if sums.ndim else 1
+    if columns % 2:
+        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+    return own_product.parted(sums, order, columns // 2)
