@@ -58,10 +58,21 @@ def check(path: Path) -> None:
     ValueError
         If the file's name does not end in one of :data:`FORMATS`.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("a plot needs matplotlib, which is not installed: pip install matplotlib")
+    require()
     if path.suffix.lower() not in FORMATS:
         raise ValueError(f"can't draw {path}: its name must end in {', '.join(FORMATS)}")
+
+
+def require() -> None:
+    """Raise what drawing would where matplotlib is missing.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("a plot needs matplotlib, which is not installed: pip install matplotlib")
 
 
 def new(height: float, width: float = WIDTH) -> Any:

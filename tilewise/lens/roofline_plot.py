@@ -41,7 +41,7 @@ from tilewise.lens.roofline import WAVEFRONT_BYTES, Ceilings
 __all__ = ["Point", "check", "draw", "figure", "intensities"]
 
 MEMORIES = ("DRAM", "L2", "shared memory")
-_LEFT, _BOTTOM = 0.85, 1.35  # inches beside the axes
+_LEFT, _BOTTOM = 0.95, 1.35  # inches beside the axes
 _NARROWEST, _LOWEST = 2.7, 3.6  # inches of the axes
 _DECADE = 10.0
 _MARKS = {
