@@ -306,6 +306,9 @@ def test_16_bits_have_their_own_rungs_and_ceiling() -> None:
         assert ("of what tensor cores can do. " in text.split("## 15 ldmatrix")[1]) == bool(ceiling)
         if find_spec("matplotlib"):
             assert len(climb_sizes_plot.figure(document).axes) == 2
+            told = [text.get_text() for text in climb_plot.figure(document).axes[0].texts]
+            whole = ": 100 % is 880 TFLOP/s" if ceiling else ""
+            assert f"bfloat16, by tensor cores{whole}" in told
 
 
 def test_the_first_rung_of_16_bits_is_held_against_the_last_of_float32() -> None:

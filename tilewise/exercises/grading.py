@@ -170,7 +170,7 @@ class Grade(Shown):
         rows += [("goal", "met" if x.is_met else "missed", x.said) for x in self.goal_results]
         rows += [("fault", each, "") for each in self.faults_said]
         rows += [("hint", each, "") for each in self.hints]
-        parts: list[Part] = [self._summary()] + [self.refused] * bool(self.refused)
+        parts: list[Part] = [self._summary(), *[self.refused] * bool(self.refused)]
         return [*parts, Table(rows, left=3)] if rows else parts
 
     def __str__(self) -> str:

@@ -120,7 +120,15 @@ def test_checks_are_met_where_all_goals_are(met: list[bool]) -> None:
 
 
 def test_what_a_check_says() -> None:
-    values = np.bool_(True), 12345, 0.5, [], ["first"], ["first", "x", "y"], "<text>"
+    values: tuple[Any, ...] = (
+        np.bool_(True),
+        12345,
+        0.5,
+        [],
+        ["first"],
+        ["first", "x", "y"],
+        "<text>",
+    )
     found = notebook.check(*((str(i), each, each) for i, each in enumerate(values)))
     assert [said for _, _, said in found.goals] == [
         "True", "12,345", "0.5", "none", "first", "first (and 2 more)", "<text>",
