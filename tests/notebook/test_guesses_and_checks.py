@@ -39,6 +39,10 @@ def test_a_guess_is_told_as_it_is(guess: float | None, counted: float) -> None:
         (3, 0, "Your guess is another number."),
         (0, 3, "Your guess is another number."),
         (-3, 3, "Your guess is another number."),
+        (-2, -8, "It is 4 times your guess."),
+        (-2, -5e-324, "Your guess is another number."),
+        (np.int64(8), 32, "It is 4 times your guess."),
+        (np.float32(0.5), 1, "It is 2 times your guess."),
     ],
 )
 def test_how_far_a_guess_is(guess: float, counted: float, said: str) -> None:
@@ -48,6 +52,12 @@ def test_how_far_a_guess_is(guess: float, counted: float, said: str) -> None:
 @pytest.mark.parametrize("guess", ["32", True, [32]])
 def test_a_guess_is_a_number(guess: Any) -> None:
     with pytest.raises(TypeError, match="it takes a number, as 32, or None"):
+        notebook.reveal("x", guess, 1)
+
+
+@pytest.mark.parametrize("guess", [math.inf, math.nan, 10**400])
+def test_a_guess_is_finite(guess: float) -> None:
+    with pytest.raises(ValueError, match="it takes a finite number, as 32, or None"):
         notebook.reveal("x", guess, 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 from tilewise.counted import Counters
@@ -61,10 +62,13 @@ class Revealed(Shown):
             return "Your guess is right."
         if self.guess == 0 or self.counted == 0 or (self.guess < 0) != (self.counted < 0):
             return "Your guess is another number. Why?"
-        times = self.counted / self.guess
-        if times > 1:
+        less, more = sorted((abs(float(self.guess)), abs(float(self.counted))))
+        times = more / less
+        if math.isinf(times):
+            return "Your guess is another number. Why?"
+        if abs(self.counted) > abs(self.guess):
             return f"It is {number(times)} times your guess. Why?"
-        return f"Your guess is {number(1 / times)} times as much. Why?"
+        return f"Your guess is {number(times)} times as much. Why?"
 
     def _parts(self) -> list[Part]:
         guess = "none" if self.guess is None else number(self.guess)
@@ -92,6 +96,8 @@ def reveal(what: str, guess: float | None, counted: float) -> Revealed:
     ------
     TypeError
         If the guess is no number.
+    ValueError
+        If it is infinite, or no number of a float's range.
 
     Examples
     --------
@@ -102,8 +108,16 @@ def reveal(what: str, guess: float | None, counted: float) -> Revealed:
     counted     1,024
     It is 8 times your guess. Why?
     """
-    if guess is not None and (isinstance(guess, bool) or not isinstance(guess, int | float)):
-        raise TypeError(f"the guess is {guess!r}; it takes a number, as 32, or None")
+    if guess is not None:
+        if isinstance(guess, bool) or not isinstance(guess, Real):
+            raise TypeError(f"the guess is {guess!r}; it takes a number, as 32, or None")
+        try:
+            is_finite = math.isfinite(guess)
+        except OverflowError:  # an integer of hundreds of digits
+            is_finite = False
+        if not is_finite:
+            raise ValueError(f"the guess is {guess}; it takes a finite number, as 32, or None")
+        guess = int(guess) if isinstance(guess, Integral) else float(guess)
     return Revealed(what, guess, counted)
 
 
