@@ -17,7 +17,7 @@ help:
 	@echo 'make lint      check style and types'
 	@echo 'make format    put the code into shape'
 	@echo 'make docs      build the documentation site, build/site'
-	@echo 'make pictures  draw docs/tiled.gif'
+	@echo 'make pictures  draw the figures of docs from benchmarks/results'
 	@echo 'make clean     remove $(VENV) and the caches'
 
 demo: $(READY)
@@ -54,6 +54,9 @@ pictures: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[plot]'
 	@mkdir -p build
 	$(BIN)/tilewise watch tiled -m 12 -n 12 -k 12 --tile 4 --gif docs/tiled.gif --out build/tiled.html
+	$(BIN)/python benchmarks/performance.py
+	$(BIN)/python benchmarks/climb.py
+	$(BIN)/python benchmarks/roofline.py --draw
 
 # Made anew whenever pyproject.toml is newer; a half-made one has no .ready.
 $(READY): pyproject.toml

@@ -34,8 +34,8 @@ HEAD = """\
 
 Every public name, with what it takes and raises. `help(tilewise.matmul)` has the same and more.
 Guides show how they are used: [launching kernels](launching.md), [multiplying arrays](matmul.md),
-kernels of [Triton and Numba](python.md), models in [PyTorch](pytorch.md). The command line has
-[a page of its own](command-line.md).
+kernels of [Triton and Numba](python.md), models in [PyTorch](pytorch.md),
+[notebooks](notebooks.md). The command line has [a page of its own](command-line.md).
 """
 GROUPS: Mapping[str, Sequence[str]] = {
     "Kernels": ("Kernel", "LaunchReport", "Finding", "Counters", "Resources", "Launch", "Limits",
@@ -62,7 +62,7 @@ NO_DOCSTRING = {
 }
 BESIDE: dict[str, tuple[type, ...]] = {"profile": (Profile,), "watch": (Watch, Beside)}
 """Classes without a public name that public functions return."""
-MODULES = ("triton", "numba", "torch")
+MODULES = ("notebook", "triton", "numba", "torch")
 METHODS = {"Kernel": ("launch", "profile", "watch", "compile", "from_ptx", "variables")}
 """Methods that get entries of their own."""
 CONSTRUCTED = ("Kernel", "Limits", "Launch")

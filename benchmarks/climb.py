@@ -57,10 +57,13 @@ def page(record: Record) -> str:
     words = prose(WORDS.read_text())
     parts = [
         _opening(record),
-        f"![TFLOP/s, and shares, of each rung]({FIGURE.name})\n",
+        f"![Each rung's share of what its unit can do]({FIGURE.name})\n",
         *(_table_of(record, dtype) for dtype in record["dtypes"]),
     ]
-    parts += [f"![TFLOP/s over size]({SIZES_FIGURE.name})\n", paragraph(_accuracy(record))]
+    parts += [
+        f"![Shares of what the unit in use can do, over size]({SIZES_FIGURE.name})\n",
+        paragraph(_accuracy(record)),
+    ]
     if record["edges"]:
         parts.append(_edges(record))
     parts.append(_method(record))

@@ -1,10 +1,12 @@
 """The rungs under the ceilings of the GPU that the climb was measured on: docs/roofline.png.
 
     python benchmarks/roofline.py [--processes N] [--json FILE] [--plot FILE]
+    python benchmarks/roofline.py --draw
 
 It is `tilewise roofline -m 4096 -n 4096 -k 4096` of every rung of many blocks, float32 and
 bfloat16, with the times of the record that docs/climb.md is drawn from. What the rungs do is
 counted on the emulator, with no GPU; of those for Hopper every block is run, which takes minutes.
+With --draw nothing is counted: the figure is drawn from the record that is there.
 """
 
 from __future__ import annotations
@@ -59,7 +61,12 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=4, metavar="N")
     parser.add_argument("--json", type=Path, default=RESULTS / "roofline_h200.json", metavar="FILE")
     parser.add_argument("--plot", type=Path, default=PLOT, metavar="FILE")
+    parser.add_argument("--draw", action="store_true", help="draw the record that is there")
     options = parser.parse_args()
+    if options.draw:
+        record = json.loads(options.json.read_text())
+        draw(record, for_gpu(record["gpu"]), options.plot)
+        return
     climb = json.loads(CLIMB.read_text())
     tiled = {rung.name for rung in RUNGS if rung.tiles}
     points = [each for each in climbed(climb) if each.kernel in tiled and each.n == MAIN_SIZE]

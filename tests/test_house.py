@@ -22,7 +22,8 @@ LAYERS = (
     "compiler", "devices", "isolated", "isolated_process", "variables", "launchable", "kernel",
     "listed", "listing", "python_kernels", "triton", "numba", "provenance", "gemm", "arrays",
     "host", "ladder", "specs", "exercises", "torch", "matmul", "grouped", "files",
-    "explanation", "explain", "lens", "bench", "tune", "warm", "", "cli", "__main__",
+    "explanation", "explain", "lens", "notebook", "bench", "tune", "warm", "", "cli",
+    "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
 ``__init__``, which offers the front doors."""

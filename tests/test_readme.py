@@ -31,7 +31,7 @@ ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 SHOWN = (
     "epilogues", "exercises", "first-kernel", "grouped", "index", "kernels", "launching", "matmul",
-    "profiling", "teaching",
+    "notebooks", "profiling", "teaching",
 )  # fmt: skip
 PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in SHOWN))
 AGREEMENT = script("agreement.py")

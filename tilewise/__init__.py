@@ -78,6 +78,7 @@ __version__ = "0.1.0"
 
 
 if TYPE_CHECKING:
+    import tilewise.notebook
     import tilewise.numba
     import tilewise.torch
     import tilewise.triton  # noqa: F401
@@ -91,7 +92,7 @@ else:
             from tilewise.lens.watch import watch as found
         elif name == "profile":
             from tilewise.lens.profiling import profile as found
-        elif name in ("numba", "torch", "triton"):
+        elif name in ("notebook", "numba", "torch", "triton"):
             return import_module(f"{__name__}.{name}")
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -38,7 +38,7 @@ class DeviceUnavailableError(TilewiseError):
 
 
 class GpuTooOldError(DeviceUnavailableError):
-    """The compiler knows no architecture as old as the GPU's."""
+    """The GPU, or its driver, is too old for what the compiler makes."""
 
 
 class ParserMissingError(TilewiseError):

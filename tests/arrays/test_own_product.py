@@ -235,8 +235,19 @@ def test_a_gpu_that_nothing_can_be_compiled_for(
         matmul(a, a)
 
 
-def test_a_gpu_older_than_the_compiler_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a driver that has a GPU of 5.2, which no NVRTC that is taken knows."""
+@pytest.mark.parametrize(
+    ("capability", "driver", "told"),
+    [
+        ((5, 2), 13000, r"a Maxwell.* can't be used: .*as old as sm_52"),
+        ((7, 5), 12040, r"CUDA 12.4 can't be used: kernels that NVRTC \d+ compiles need a driver"),
+        ((7, 5), 13000, ""),
+        ((7, 5), 14010, ""),
+    ],
+)
+def test_a_gpu_or_a_driver_older_than_the_compiler_knows(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], driver: int, told: str
+) -> None:
+    """By a driver that has a GPU of 5.2, which no NVRTC that is taken knows, or an old driver."""
 
     class Context:
         device, stream = SimpleNamespace(name="a Maxwell"), None
@@ -245,17 +256,22 @@ def test_a_gpu_older_than_the_compiler_knows(monkeypatch: pytest.MonkeyPatch) ->
             self.ordinal = ordinal
 
         def attribute(self, name: str) -> int:
-            return {"COMPUTE_CAPABILITY_MAJOR": 5, "COMPUTE_CAPABILITY_MINOR": 2}.get(name, 1)
+            major, minor = capability
+            of = {"COMPUTE_CAPABILITY_MAJOR": major, "COMPUTE_CAPABILITY_MINOR": minor}
+            return of.get(name, 1)
 
         def current(self) -> AbstractContextManager[None]:
             return nullcontext()
 
         def call(self, name: str, *_: object) -> Any:
-            return (1, 1) if name == "cuMemGetInfo" else 13000
+            return (1, 1) if name == "cuMemGetInfo" else driver
 
     monkeypatch.setattr(gpu_module, "Context", Context)
-    with pytest.raises(GpuTooOldError, match=r"a Maxwell.* can't be used: .*as old as sm_52"):
-        Gpu(0)
+    if told:
+        with pytest.raises(GpuTooOldError, match=told):
+            Gpu(0)
+    else:
+        assert Gpu(0).arch == "sm_75"
 
 
 # Arrays on the host

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,24 @@ def test_without_a_gpu_it_says_what_for() -> None:
     )
     assert "absent" in found.stdout
     assert "the emulator needs none" in found.stdout
+
+
+@pytest.mark.parametrize(("version", "state"), [(12080, "absent"), (13000, "ok"), (14000, "ok")])
+def test_a_driver_older_than_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, version: int, state: str
+) -> None:
+    pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
+    driver = SimpleNamespace(
+        CUresult=SimpleNamespace(CUDA_SUCCESS=0), CUdevice_attribute=None,
+        cuInit=lambda _: (0,), cuDriverGetVersion=lambda: (0, version),
+        cuDeviceGetCount=lambda: (0, 0),
+    )  # fmt: skip
+    monkeypatch.setattr("cuda.bindings.driver", driver)
+    monkeypatch.setattr(doctor, "_compiled_for", lambda: 13)
+    found = next(item for item in doctor._gpu() if item.name == "driver")
+    assert found.state == state
+    assert f"for CUDA {version // 1000}.{version % 1000 // 10}" in found.detail
+    assert ("kernels need one for CUDA 13" in found.detail) == (state == "absent")
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,23 @@ def test_points() -> None:
     without_goals = grade("bug-bounds", find("bug-bounds").solution, seconds=30)
     assert (without_goals.results, without_goals.goals) == (RESULTS + GOALS, 0)
     assert without_goals.score == FULL
+
+
+def test_a_grade_shows_itself_in_a_notebook() -> None:
+    """As much as it prints: each test, goal, fault and hint has a row, escaped."""
+    found = grade("coalescing", find("coalescing").start, "mine.cu", seconds=30)
+    assert repr(found) == "<Grade: mine.cu: 70 of 100 points>"
+    page = found._repr_html_()
+    said = [*(x.said for x in found.goal_results), *found.hints, *(x.name for x in found.tests)]
+    assert found.goal_results
+    assert all(html.escape(each) in page for each in said)
+    assert page.count("<tr>") == len(said)
+    refused = grade("index", "int main() {", "<b>.cu", seconds=30)
+    assert html.escape(refused.refused) in refused._repr_html_()
+    assert "<b>" not in refused._repr_html_()
+    fault = grade("bug-bounds", find("bug-bounds").start, "b.cu", seconds=30)
+    assert fault.faults_said
+    assert all(html.escape(each) in fault._repr_html_() for each in fault.faults_said)
 
 
 def test_a_fault_is_no_right_result_although_the_values_are() -> None:

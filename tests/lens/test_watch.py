@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import SOURCE
 from reference import thorough
@@ -153,7 +154,7 @@ def test_frames() -> None:
     assert [frame.title for frame in found] == [
         "Phase 1: a tile of A and a tile of B", "Phase 1, use 1", "Phase 1, use 2",
         "Phase 2: a tile of A and a tile of B", "Phase 2, use 1", "Phase 2, use 2",
-        "The block's tile of C",
+        "The block's tile of C", "Block (1, 1): its own tile of C",
     ]  # fmt: skip
     assert found[0].tiles == {"a": {0, 1, 4, 5}, "b": {0, 1, 4, 5}}
     assert found[3].tiles == {"a": {2, 3, 6, 7}, "b": {8, 9, 12, 13}}
@@ -165,6 +166,26 @@ def test_frames() -> None:
     assert found[1].sums[3] == pytest.approx(a[4] * b[1], abs=1e-5)
     with pytest.raises(ValueError, match="coalesced has no phases to draw"):
         animation.frames(record("coalesced", 4, 4, 4, tile=2).to_dict())
+
+
+def test_the_frames_of_all_blocks_end_with_the_finished_product() -> None:
+    every = [(x, y, 0) for y in range(2) for x in range(3)]
+    trace = record("tiled", 4, 5, 3, tile=2, alpha=2.0, blocks=every).to_dict()
+    *_, own, first, second, third, fourth, fifth, last = animation.frames(trace)
+    sizes = [len(each.written) for each in (own, first, second, third, fourth, fifth, last)]
+    assert sizes == [4, 8, 10, 14, 18, 20, 20]  # the last column of tiles is one element wide
+    assert first.tiles == {
+        "a": {0, 1, 2, 3, 4, 5}, "b": {2, 3, 7, 8, 12, 13}, "c": {2, 3, 7, 8},
+    }  # fmt: skip
+    assert (fifth.is_last, last.is_last) == (False, True)
+    a, b = (
+        np.reshape(trace["arrays"][place]["values"], shape)
+        for place, shape in ((0, (4, 3)), (1, (3, 5)))
+    )
+    c = np.array([last.written[at] for at in range(20)]).reshape(4, 5)
+    assert np.allclose(c, 2 * a @ b, rtol=1e-4, atol=1e-4)  # a trace has six digits
+    without = record("tiled", 4, 5, 3, tile=2, blocks=every[:-1]).to_dict()
+    assert not any(frame.is_last for frame in animation.frames(without))
 
 
 def test_frames_of_two_buffers() -> None:
@@ -191,7 +212,7 @@ def test_frames_of_two_buffers() -> None:
     assert [frame.title for frame in found] == [
         "Phase 1: a tile of A and a tile of B", "Phase 1, use 1", "Phase 1, use 2",
         "Phase 2, use 1", "Phase 2, use 2", "Phase 3, use 1", "Phase 3, use 2",
-        "The block's tile of C",
+        "The block's tile of C", "C is finished",
     ]  # fmt: skip
     assert [frame.tiles.get("a", set()) for frame in found[2:6]] == [
         {0, 1, 2, 3, 6, 7, 8, 9}, {4, 5, 10, 11}, {4, 5, 10, 11}, set(),
@@ -205,13 +226,14 @@ def test_pictures(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> N
     words = ("tiled", "-m", 4, "-n", 4, "-k", 4, "--tile", 2, "--gif", "t.gif", "--frames", "f")
     code, out, _ = run(*words)
     assert code == 0
-    assert "t.gif and f: 7 frames" in out
+    # Those of the first block, its tile of C, the tiles of the three others, and the finished C.
+    assert "t.gif and f: 11 frames" in out
     assert sorted(path.name for path in (tmp_path / "f").iterdir()) == [
-        f"{i:03d}.png" for i in range(7)
+        f"{i:03d}.png" for i in range(11)
     ]
     with Image.open(tmp_path / "t.gif") as gif:
-        assert getattr(gif, "n_frames", 1) == 7
-        assert gif.size == (900, 640)
+        assert getattr(gif, "n_frames", 1) == 11
+        assert gif.size == (650, 660)
     # The folder is there now.
     assert run("tiled", "-m", 2, "-n", 2, "-k", 2, "--tile", 2, "--frames", "f")[0] == 0
 

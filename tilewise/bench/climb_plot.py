@@ -1,36 +1,41 @@
-"""The climb as one figure: each rung's speed, and its shares of what could be reached."""
+"""The climb as one figure: how much each rung gets out of the unit that computes it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from tilewise.bench.climb import OURS, VENDOR, Point, climbed, label, main_size, row_of
-from tilewise.lens.roofline_plot import DPI, check, save, si
+from tilewise.bench.climb import (
+    MULTIPLY_ADDS,
+    OURS,
+    VENDOR,
+    Point,
+    climbed,
+    label,
+    main_size,
+    row_of,
+)
+from tilewise.lens import figures
+from tilewise.lens.figures import HALF, INK, LARGE, REAL, SMALL, check, new, panel, save, si
 from tilewise.precision import HALVES
 
 __all__ = ["check", "draw"]
 
-_WIDTH, _HEIGHT_A_RUNG, _MARGINS = 12.8, 0.36, 1.9  # inches
-_SMALL, _LARGE = 11, 13
-_INK, _GRID = "#222222", "#dddddd"
-_REAL, _HALF, _OURS = "#30638e", "#2a9d8f", "#d1495b"
-_OF_VENDOR: dict[str, Any] = {"color": "#000000", "linestyle": "--", "linewidth": 1.8}
-_OF_CEILING: dict[str, Any] = {"color": "#777777", "linestyle": ":", "linewidth": 2.4}
-_RATIO: dict[str, Any] = {
-    "marker": "D", "color": "white", "markeredgecolor": "#000000", "markersize": 6,
-    "markeredgewidth": 1.5,
-}  # fmt: skip
+_LEFT, _RIGHT, _TOP, _BOTTOM = 1.75, 0.15, 0.75, 0.75  # inches beside the axes
+_ROW = 0.27  # inches
+_GAP = 1.3  # rows between those of one unit and of the next, for the words on it
+_MOST = 128  # percent: to the right of 100 is room for numbers
+_RATIO = {"color": figures.VENDOR, "linestyle": "--", "linewidth": 1.6}
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
     """Draw the rungs of a record, from the lowest to the fastest product, whole or not at all.
 
-    Left is the speed of each, logarithmic, beside the vendor's product of the same dtype and the
-    ceiling of the unit that it computes by; right are its shares of both.
+    A bar is a rung's share of what the unit that computes it can do at most: the FP32 or FP64
+    units, or the tensor cores. A dashed line is the share of the vendor's product of the same dtype
+    and size, of the same unit.
 
     Parameters
     ----------
@@ -51,120 +56,94 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 def figure(record: Mapping[str, Any]) -> Any:
     """The figure of :func:`draw`, of matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     points = climbed(record)
     if not points:
         raise ValueError("there is nothing to draw in the record: no kernel was timed")
-    size = (_WIDTH, _MARGINS + _HEIGHT_A_RUNG * len(points))
-    made = Figure(figsize=size, dpi=DPI, layout="constrained")
-    FigureCanvasAgg(made)
-    speeds, shares = made.subplots(1, 2, sharey=True, width_ratios=(3, 2))
+    groups = [list(group) for _, group in _units(points)]
+    rows = len(points) + _GAP * len(groups)
+    made = new(_TOP + _ROW * rows + _BOTTOM)
+    across = figures.WIDTH - _LEFT - _RIGHT
+    axes = panel(made, _LEFT, _BOTTOM, across, _ROW * rows)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlim(0, _MOST)
+    axes.set_ylim(0, rows)
+    axes.set_xticks(range(0, 101, 20), [f"{share} %" for share in range(0, 101, 20)])
+    axes.set_xlabel("of what the unit in use can do", fontsize=LARGE, color=INK)
     n = main_size(record)
+    bottom, ticks = 0.0, []
+    for group in groups:
+        for place, point in enumerate(group):
+            _bar(axes, point, bottom + place + 0.5, n)
+            ticks.append((bottom + place + 0.5, label(point.kernel)))
+        _vendor(axes, record, group, bottom)
+        bottom += len(group) + _GAP
+        _head(axes, record, group[0], bottom - _GAP / 2)
+    axes.set_yticks(*zip(*ticks, strict=True))
+    axes.tick_params(axis="y", length=0)
     machine = str(record["machine"]["gpu"]).partition(",")[0]
-    made.suptitle(f"C = A·B, m = n = k = {n:,}, {machine}", fontsize=_LARGE + 3, color=_INK)
-    _speeds(speeds, record, points)
-    _shares(shares, points)
-    speeds.set_yticks(range(len(points)), [_name(point, n) for point in points])
-    speeds.set_ylim(-0.7, len(points) - 0.3)
-    for axes in (speeds, shares):
-        axes.tick_params(labelsize=_SMALL)
-        axes.grid(color=_GRID, axis="x")
-        axes.set_axisbelow(True)
-    made.legend(handles=_legend(points), fontsize=_SMALL, loc="outside lower center", ncols=3)
+    title = f"C = A·B, m = n = k = {n:,}, {machine}"
+    corner = {"x": 0.1 / figures.WIDTH, "ha": "left", "va": "top"}
+    made.suptitle(title, y=1 - 0.1 / made.get_size_inches()[1], fontsize=LARGE, color=INK, **corner)
+    made.text(
+        y=1 - 0.4 / made.get_size_inches()[1], fontsize=SMALL, color=INK, **corner,
+        s="Bars: each rung. Dashed: the vendor's product, same dtype and size.",
+    )  # fmt: skip
     return made
 
 
-def _legend(points: Sequence[Point]) -> list[Any]:
-    """What the colours and the marks mean, each once."""
-    from matplotlib.lines import Line2D
-
-    found: dict[str, str] = {}
-    for point in points:
-        what = "tilewise.matmul" if point.kernel == OURS else "a rung"
-        found[f"{what} in {point.dtype}"] = _colour(point)
-    marks = [
-        Line2D([], [], color=colour, marker="o", linewidth=6, solid_capstyle="butt", label=words)
-        for words, colour in found.items()
-    ]
-    return [
-        *marks,
-        Line2D([], [], label="the vendor's product in that dtype", **_OF_VENDOR),
-        Line2D([], [], label="the ceiling of the unit that computes it", **_OF_CEILING),
-    ]
+def _units(points: Sequence[Point]) -> Iterator[tuple[Any, Iterator[Point]]]:
+    """Neighbours that are computed by one unit in one dtype."""
+    return groupby(points, lambda point: (point.dtype, point.row["unit"]))
 
 
-def _name(point: Point, n: int) -> str:
-    """A rung with its number; and the size, where it is another than the others'."""
-    return label(point.kernel) + ("" if point.n == n else f" (at {point.n:,})")
+def unit_name(dtype: str, unit: str) -> str:
+    """What a unit is called: ``"FP32 units"``, or ``"tensor cores"``."""
+    if unit != MULTIPLY_ADDS:
+        return unit
+    return {"float32": "FP32 units", "float64": "FP64 units"}.get(dtype, unit)
 
 
-def _colour(point: Point) -> str:
+def _bar(axes: Any, point: Point, height: float, n: int) -> None:
+    """A rung's share, and its speed; without a ceiling, its speed alone.
+
+    Its size is told where it is another than ``n``.
+    """
+    colour = HALF if point.dtype in HALVES else REAL
     if point.kernel == OURS:
-        return _OURS
-    return _HALF if point.dtype in HALVES else _REAL
+        colour = figures.OURS
+    share = point.row["share"] or 0.0
+    axes.barh(height, 100 * share, height=0.66, color=colour, zorder=2)
+    told = si(1e12 * point.row["tflops"], "FLOP/s")
+    told += "" if point.n == n else f", at {point.n:,}"
+    inside = share > 0.4  # there is room in the bar
+    axes.annotate(
+        told, (100 * share, height), (-5 if inside else 5, 0), textcoords="offset points",
+        ha="right" if inside else "left", va="center_baseline", fontsize=SMALL,
+        color="white" if inside else INK, weight="bold" if inside else "normal", zorder=4,
+        bbox=None if inside else {"facecolor": "white", "edgecolor": "none", "pad": 0.5},
+    )  # fmt: skip
 
 
-def _runs(points: Sequence[Point]) -> Iterator[tuple[Any, int, int]]:
-    """Neighbours of one dtype, unit and size, and the first and the last of their places."""
-    whole = enumerate(points)
-    for key, found in groupby(whole, lambda at: (at[1].dtype, at[1].row["unit"], at[1].n)):
-        places = [place for place, _ in found]
-        yield key, places[0], places[-1]
+def _vendor(axes: Any, record: Mapping[str, Any], group: Sequence[Point], bottom: float) -> None:
+    """The vendor's product beside the rungs that were timed at the size of most."""
+    n = main_size(record)
+    places = [place for place, point in enumerate(group) if point.n == n]
+    dtype, unit = group[0].dtype, group[0].row["unit"]
+    vendor, ceiling = row_of(record, VENDOR, n, dtype), record["arithmetic"][dtype].get(unit)
+    if places and vendor is not None and ceiling:
+        share = 100 * 1e12 * vendor["tflops"] / ceiling
+        axes.plot([share] * 2, [bottom + places[0], bottom + places[-1] + 1], zorder=3, **_RATIO)
 
 
-def _speeds(axes: Any, record: Mapping[str, Any], points: Sequence[Point]) -> None:
-    """A line a rung up to its speed, beside what it is held against."""
-    tflops = [point.row["tflops"] for point in points]
-    lowest = 10.0 ** (math.ceil(math.log10(min(tflops))) - 1)  # a power of ten below all
-    axes.set_xscale("log")
-    for place, point in enumerate(points):
-        axes.plot(
-            [lowest, point.row["tflops"]], [place] * 2, color=_colour(point), linewidth=6,
-            marker="o", markevery=[1], markersize=9, solid_capstyle="butt",
-        )  # fmt: skip
-        # All in one column: elsewhere the lines of the ceilings would cross them.
-        axes.annotate(
-            si(1e12 * point.row["tflops"], "FLOP/s"), (1, place), (6, 0),
-            xycoords=axes.get_yaxis_transform(), textcoords="offset points", va="center",
-            fontsize=_SMALL, color=_INK,
-        )  # fmt: skip
-    highest = max(tflops)
-    for (dtype, unit, n), first, last in _runs(points):
-        ends = [first - 0.5, last + 0.5]
-        vendor, ceiling = row_of(record, VENDOR, n, dtype), record["arithmetic"][dtype].get(unit)
-        if vendor is not None:
-            axes.plot([vendor["tflops"]] * 2, ends, zorder=3, **_OF_VENDOR)
-            highest = max(highest, vendor["tflops"])
-        if ceiling:
-            axes.plot([1e-12 * ceiling] * 2, ends, zorder=3, **_OF_CEILING)
-            highest = max(highest, 1e-12 * ceiling)
-    axes.set_xlim(lowest, 2 * highest)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("TFLOP/s, logarithmic", fontsize=_LARGE)
-    top = points[-1]
-    if top.vendor is not None:
-        whole = top.vendor["tflops"]
-        share = axes.secondary_xaxis(
-            "top", functions=(lambda x: 100 * x / whole, lambda part: part * whole / 100)
-        )
-        powers = range(math.ceil(math.log10(100 * lowest / whole)), 3)
-        share.set_xticks([10.0**power for power in powers if power % 2 == 0])
-        share.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-        share.set_xlabel(f"of the vendor's product in {top.dtype}", fontsize=_LARGE)
-        share.tick_params(labelsize=_SMALL)
-
-
-def _shares(axes: Any, points: Sequence[Point]) -> None:
-    """Of the unit's ceiling a bar, of the vendor's product of the same dtype and size a mark."""
-    for place, point in enumerate(points):
-        share, ratio = point.row["share"], point.row["ratio"]
-        if share is not None:
-            axes.barh(place, 100 * share, height=0.6, color=_colour(point))
-        if ratio is not None:
-            axes.plot([100 * ratio], [place], linestyle="none", zorder=4, **_RATIO)
-    axes.axvline(100, color=_INK, linewidth=1)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-    axes.set_xlabel("bars: of that ceiling,\ndiamonds: of the vendor's speed", fontsize=_LARGE)
+def _head(axes: Any, record: Mapping[str, Any], point: Point, height: float) -> None:
+    """What 100 % is, above the bars of a unit."""
+    ceiling = record["arithmetic"][point.dtype].get(point.row["unit"])
+    unit = unit_name(point.dtype, point.row["unit"])
+    told = f"{point.dtype}, by {unit}"
+    if ceiling:
+        told += f": 100 % is {si(ceiling, 'FLOP/s')}"
+        axes.axvline(100, color=figures.GREY, linewidth=1, zorder=1)
+    axes.text(
+        1, height, told, fontsize=SMALL, weight="bold", color=INK, va="center",
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1}, zorder=4,
+    )  # fmt: skip

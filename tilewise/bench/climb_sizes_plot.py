@@ -1,4 +1,4 @@
-"""A climb over sizes, as a figure: TFLOP/s, a line a rung and one for the vendor's product."""
+"""A climb over sizes, as a figure: how much each rung gets out of its unit, a line each."""
 
 from __future__ import annotations
 
@@ -6,15 +6,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tilewise.bench.climb import MULTIPLY_ADDS, OURS, VENDOR, label, names, row_of
-from tilewise.ladder.rungs import rungs_of
-from tilewise.lens.roofline_plot import DPI, check, save
+from tilewise.bench.climb import OURS, VENDOR, label, names, row_of
+from tilewise.bench.climb_plot import unit_name
+from tilewise.lens import figures
+from tilewise.lens.figures import (
+    HALF,
+    INK,
+    LARGE,
+    LINE,
+    REAL,
+    SMALL,
+    WIDTH,
+    Name,
+    check,
+    name_all,
+    new,
+    panel,
+    save,
+    si,
+)
+from tilewise.precision import HALVES
 
 __all__ = ["check", "draw"]
 
-_WIDTH, _HEIGHT = 12.8, 7.2  # inches of one dtype: 1920 x 1080
-_INK, _GRID = "#222222", "#dddddd"
-_VENDOR, _OURS, _CEILING = "#000000", "#d1495b", "#555555"
+_LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.95, 0.8, 0.65  # inches beside a panel
+_LEAST = 2.4  # inches that a panel is high
+_FULL = 1.05  # of 100 %, the top of an axis
+_STYLES = ("-", (0, (5, 1.5)), (0, (1.5, 1)))
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
@@ -38,89 +56,78 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 def figure(record: Mapping[str, Any]) -> Any:
-    """The figure of :func:`draw`, of matplotlib: a row a dtype, to scale and logarithmic."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    dtypes = record["dtypes"]
-    made = Figure(figsize=(_WIDTH, _HEIGHT * len(dtypes)), dpi=DPI, layout="constrained")
-    FigureCanvasAgg(made)
-    machine = str(record["machine"]["gpu"]).partition(",")[0]
-    for place, (dtype, row) in enumerate(zip(dtypes, made.subfigures(len(dtypes), 1, squeeze=False)
-                                             [:, 0], strict=True)):  # fmt: skip
-        left, right = row.subplots(1, 2)
-        row.suptitle(f"C = A·B in {dtype}, {machine}", fontsize=17, color=_INK)
-        for axes in (left, right):
-            _lines(axes, record, dtype)
-        _to_scale(left, record["arithmetic"][dtype])
-        _logarithmic(right)
-        handles, labels = left.get_legend_handles_labels()
-        if not handles and not place:
-            raise ValueError("there is nothing to draw in the record: no kernel was timed")
-        # The last rung on top, as on a ladder and as in the figure.
-        row.legend(handles[::-1], labels[::-1], fontsize=12, loc="outside lower center", ncols=5)
+    """The figure of :func:`draw`, of matplotlib: shares of what the unit in use can do."""
+    lines = {dtype: _lines(record, dtype) for dtype in record["dtypes"]}
+    lines = {dtype: found for dtype, found in lines.items() if found}
+    if not lines:
+        raise ValueError("there is nothing to draw in the record: no kernel was timed")
+    heights = [max(_LEAST, (len(found) + 1) * LINE) for found in lines.values()]
+    height = sum(heights) + len(heights) * (_TOP + _BOTTOM)
+    made = new(height)
+    for (dtype, found), high in zip(lines.items(), heights, strict=True):
+        height -= _TOP + high
+        axes = panel(made, _LEFT, height, WIDTH - _LEFT - _RIGHT, high)
+        _panel(axes, record, dtype, found)
+        height -= _BOTTOM
     return made
 
 
-def _lines(axes: Any, record: Mapping[str, Any], dtype: str) -> None:
-    """A line a kernel, and the ceilings."""
-    for ceiling in filter(None, record["arithmetic"][dtype].values()):
-        axes.axhline(ceiling * 1e-12, color=_CEILING, linestyle=":", linewidth=2)
+def _lines(record: Mapping[str, Any], dtype: str) -> dict[str, list[tuple[int, float]]]:
+    """By kernel, sizes and percentages of what its unit can do."""
+    found = {}
     for kernel in names(record):
-        found = [row_of(record, kernel, n, dtype) for n in record["sizes"]]
-        points = [(row["n"], row["tflops"]) for row in found if row is not None]
-        if points:
-            axes.plot(*zip(*points, strict=True), label=label(kernel), **_style(kernel, dtype))
-    axes.set_xscale("log", base=2)
-    axes.set_xticks(record["sizes"], [str(n) for n in record["sizes"]])
-    axes.minorticks_off()
-    axes.tick_params(labelsize=12)
-    axes.set_xlabel("m = n = k", fontsize=14)
-    axes.grid(color=_GRID)
-    axes.set_axisbelow(True)
+        rows = [row_of(record, kernel, n, dtype) for n in record["sizes"]]
+        line = [(row["n"], _share(record, dtype, row)) for row in rows if row is not None]
+        if line:
+            found[kernel] = line
+    return found
 
 
-def _to_scale(axes: Any, arithmetic: Mapping[str, float | None]) -> None:
-    ceilings = {unit: rate * 1e-12 for unit, rate in arithmetic.items() if rate}
-    # The vendor's may be above one: float64 has tensor cores, whose ceiling may not be known.
-    highest = max([*ceilings.values(), *(max(line.get_ydata()) for line in axes.get_lines())])
-    axes.set_ylim(0, 1.08 * highest)
-    axes.set_ylabel("TFLOP/s", fontsize=14)
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    for unit, ceiling in ceilings.items():
-        axes.annotate(
-            f"{unit}, {ceiling:,.1f}", (0.02, ceiling), (0, 4),
-            xycoords=axes.get_yaxis_transform(), textcoords="offset points", fontsize=12,
-            color=_CEILING,
-        )  # fmt: skip
-    if not ceilings:  # of tensor cores it is known of some GPUs
-        return
-    whole = ceilings.get(MULTIPLY_ADDS) or max(ceilings.values())  # what the rungs compute by
-    shares = axes.secondary_yaxis(
-        "right", functions=(lambda y: 100 * y / whole, lambda share: share * whole / 100)
+def _share(record: Mapping[str, Any], dtype: str, row: Mapping[str, Any]) -> float:
+    """Of what the unit that computed it can do, or of the fastest where that is not known."""
+    ceiling = record["arithmetic"][dtype].get(row["unit"])
+    whole: float = ceiling or 1e12 * max(
+        each["tflops"] for each in record["rows"] if each["dtype"] == dtype and "tflops" in each
     )
-    shares.yaxis.set_major_formatter(lambda value, _: f"{value:g} %")
-    shares.tick_params(labelsize=12)
+    return 100 * 1e12 * float(row["tflops"]) / whole
 
 
-def _logarithmic(axes: Any) -> None:
-    axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
-    axes.set_title("the same, logarithmic", fontsize=13, color=_INK)
-
-
-def _style(kernel: str, dtype: str) -> dict[str, Any]:
-    """The rungs of a dtype from dark to light, the vendor's line and ours over them."""
-    from matplotlib import colormaps
-
-    if kernel == VENDOR:
-        return {"color": _VENDOR, "linestyle": "--", "linewidth": 3, "zorder": 5}
-    if kernel == OURS:
-        return {"color": _OURS, "marker": "o", "linewidth": 2.5, "markersize": 7, "zorder": 4}
-    rungs = [each.name for each in rungs_of(dtype)]
-    place = rungs.index(kernel) / max(len(rungs) - 1, 1)
-    # Later ones thinner: where two rungs are as fast, both show.
-    return {
-        "color": colormaps["viridis"](0.92 * place), "marker": "osD^vP"[rungs.index(kernel) % 6],
-        "linewidth": 4 - 2.2 * place, "markersize": 6,
-    }  # fmt: skip
+def _panel(
+    axes: Any, record: Mapping[str, Any], dtype: str, lines: Mapping[str, list[tuple[int, float]]]
+) -> None:
+    axes.set_xscale("log", base=2)
+    sizes = record["sizes"]
+    last = len(sizes) - 1
+    axes.set_xticks(
+        sizes, [f"{n:,}" if (last - place) % 2 == 0 else "" for place, n in enumerate(sizes)]
+    )
+    axes.minorticks_off()
+    axes.set_xlabel("m = n = k", fontsize=SMALL, color=INK)
+    rungs = [kernel for kernel in lines if kernel not in (OURS, VENDOR)]
+    told = []
+    for kernel, line in lines.items():
+        colour = {OURS: figures.OURS, VENDOR: figures.VENDOR}.get(
+            kernel, HALF if dtype in HALVES else REAL
+        )
+        is_rung = kernel in rungs
+        style = _STYLES[rungs.index(kernel) % len(_STYLES)] if is_rung else "-"
+        axes.plot(
+            *zip(*line, strict=True), color=colour, zorder=3 if is_rung else 4,
+            linestyle="--" if kernel == VENDOR else style, linewidth=1.4 if is_rung else 2.2,
+            marker="" if kernel == VENDOR else "o", markersize=3 if is_rung else 5,
+        )  # fmt: skip
+        told.append(Name(*line[-1], label(kernel), colour, not is_rung))
+    highest = max(share for line in lines.values() for _, share in line)
+    axes.set_ylim(0, _FULL * max(100.0, highest))
+    axes.set_yticks(range(0, 101, 20), [f"{share} %" for share in range(0, 101, 20)])
+    machine = str(record["machine"]["gpu"]).partition(",")[0]
+    whole = [
+        f"{unit_name(dtype, unit)} {si(rate, 'FLOP/s')}"
+        for unit, rate in record["arithmetic"][dtype].items() if rate
+    ]  # fmt: skip
+    told_whole = f"100 %: {', '.join(whole)}" if whole else "100 %: the fastest here"
+    axes.set_title(
+        f"C = A·B in {dtype}, {machine}\n{told_whole}", fontsize=LARGE, loc="left",
+        x=-_LEFT / (WIDTH - _LEFT - _RIGHT) + 0.03, color=INK,
+    )  # fmt: skip
+    name_all(axes, told)

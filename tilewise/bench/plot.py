@@ -9,19 +9,38 @@ from typing import Any
 from tilewise.bench.climb import label, row_of
 from tilewise.bench.suites import SQUARES
 from tilewise.ladder.rungs import RUNGS
-from tilewise.lens.roofline_plot import check, save
+from tilewise.lens.figures import (
+    GREY,
+    HALF,
+    INK,
+    LARGE,
+    LINE,
+    OURS,
+    REAL,
+    SMALL,
+    VENDOR,
+    WIDTH,
+    Name,
+    check,
+    name_all,
+    new,
+    panel,
+    save,
+)
 
 __all__ = ["check", "draw"]
 
-_OURS, _RIVAL, _CEILING = "#d1495b", "#30638e", "#555555"
-_NAMES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+_LEFT, _RIGHT = 0.75, 2.05  # inches beside the axes: for their numbers, and for names
+_TOP, _BETWEEN, _BOTTOM = 0.75, 1.25, 0.6  # inches above, between and below the panels
+_HEIGHT = 2.6  # inches, of the panel of tilewise and its rival
+_DTYPES = ("float32", "bfloat16")  # those in which a rung is drawn, the first that it takes
 
 
 def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None = None) -> None:
     """Draw the squares of a record to ``path``, whole or not at all.
 
-    Left, tilewise, the rival and the tensor cores' ceiling; right, the same on a logarithmic scale,
-    with the rungs of the ladder below them where there is a record of the climb.
+    Above, tilewise, the rival and the ceiling of the unit that computes; below, where there is a
+    record of the climb, all of the ladder, logarithmic.
 
     Parameters
     ----------
@@ -29,7 +48,7 @@ def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None 
         Of :func:`tilewise.bench.record.run`, with the suite ``square``.
     path : Path
     climb : mapping, optional
-        Of :func:`tilewise.bench.rungs.run`: each rung of float32, and of bfloat16, where it has it.
+        Of :func:`tilewise.bench.rungs.run`: each rung in float32, or in bfloat16.
 
     Raises
     ------
@@ -39,68 +58,103 @@ def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None 
         If the file can't be written.
     """
     check(path)
+    save(figure(record, climb), path)
+
+
+def figure(record: Mapping[str, Any], climb: Mapping[str, Any] | None = None) -> Any:
+    """The figure of :func:`draw`, of matplotlib."""
     rows = {row["n"]: row for row in record["rows"] if row["suite"] == "square" and "ratio" in row}
     sizes = [n for n in SQUARES if n in rows]
     if not sizes:
         raise ValueError("there are no squares to draw in the record: measure the suite square")
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+    lines = {name: [(n, rows[n]["tflops"][name]) for n in sizes] for name in ("ours", "torch")}
+    below = _rungs(climb) if climb is not None else {}
+    ladder = (len(below) + 2) * LINE  # a name a line, and those of tilewise and its rival
+    height = _TOP + _HEIGHT + _BOTTOM + (_BETWEEN + ladder if below else 0)
+    made = new(height)
+    bottom = height - _TOP - _HEIGHT
+    across = WIDTH - _LEFT - _RIGHT
+    first = panel(made, _LEFT, bottom, across, _HEIGHT)
+    _speeds(first, record, lines)
+    if below:
+        _ladder(panel(made, _LEFT, _BOTTOM, across, ladder), record, lines, below)
+    return made
 
-    figure = Figure(figsize=(13, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    left, right = figure.subplots(1, 2)
-    half = _NAMES[record["dtype"]]
+
+def _speeds(axes: Any, record: Mapping[str, Any], lines: Mapping[str, Any]) -> None:
+    """Tilewise and its rival, to scale, below the ceiling."""
+    names = _draw_lines(axes, lines)
+    _sizes(axes, sorted({n for line in lines.values() for n, _ in line}))
     ceiling = record["ceilings"]["tflops"]
-    for axes in (left, right):
-        if ceiling is not None:
-            axes.axhline(ceiling, color=_CEILING, linestyle="--", linewidth=1.5)
-        for name, words, style in (
-            ("ours", f"tilewise.matmul, {half}", {"color": _OURS, "marker": "o", "zorder": 4}),
-            ("torch", f"torch.matmul, {half}", {"color": _RIVAL, "marker": "s", "zorder": 3}),
-        ):
-            speeds = [rows[n]["tflops"][name] for n in sizes]
-            axes.plot(sizes, speeds, linewidth=2.5, markersize=7, label=words, **style)
-        axes.set_xscale("log", base=2)
-        axes.set_xticks(SQUARES, [str(n) for n in SQUARES])
-        axes.tick_params(labelsize=12)
-        axes.set_xlabel("m = n = k", fontsize=14)
-        axes.grid(color="#dddddd")
-        axes.set_axisbelow(True)
-    left.set_ylabel("TFLOP/s", fontsize=14)
-    left.set_ylim(bottom=0)
-    left.set_title(_machine(record), fontsize=14)
+    speeds = [speed for line in lines.values() for _, speed in line]
+    axes.set_ylim(0, 1.08 * max([*speeds, ceiling or 0.0]))
     if ceiling is not None:
-        limit = "arithmetic" if record["dtype"] == "float32" else "tensor cores"
-        left.annotate(
-            f"{limit} alone, {ceiling:.0f}", (SQUARES[0], ceiling), (0, -6),
-            textcoords="offset points", va="top", fontsize=13, color=_CEILING,
+        axes.axhline(ceiling, color=GREY, linestyle=":", linewidth=1.8)
+        unit = "FP32 units" if record["dtype"] == "float32" else "tensor cores"
+        axes.annotate(
+            f"{unit} alone, {ceiling:,.0f}", (0.02, ceiling), (0, -4), va="top",
+            xycoords=axes.get_yaxis_transform(), textcoords="offset points", fontsize=SMALL,
+            color=GREY,
         )  # fmt: skip
-    left.legend(fontsize=13, loc="center left")
-    right.set_title("The same, logarithmic", fontsize=14)
-    if climb is not None:
-        _rungs(right, climb)
-        right.set_title("The same, logarithmic, and the ladder", fontsize=14)
-    right.set_yscale("log")
-    save(figure, path, dpi=110)
+    title = f"C = A·B in {record['dtype']}, {_machine(record)}"
+    axes.set_title(f"{title}\nTFLOP/s", fontsize=LARGE, loc="left", x=-0.12, color=INK)
+    name_all(axes, names)
 
 
-def _rungs(axes: Any, climb: Mapping[str, Any]) -> None:
-    """A line a rung, in float32 or in bfloat16, from dark to light."""
-    from matplotlib import colormaps
+def _draw_lines(axes: Any, lines: Mapping[str, Any]) -> list[Name]:
+    found = []
+    for name, words, colour, style in (
+        ("ours", "tilewise", OURS, {"linestyle": "-", "marker": "o", "zorder": 4}),
+        ("torch", "torch", VENDOR, {"linestyle": "--", "zorder": 5}),
+    ):
+        axes.plot(*zip(*lines[name], strict=True), color=colour, linewidth=2.2, markersize=5,
+                  **style)  # fmt: skip
+        x, speed = lines[name][-1]
+        found.append(Name(x, speed, f"{words}, {speed:.0f}", colour, is_bold=True))
+    return found
 
-    for place, rung in enumerate(RUNGS):
-        dtype = "float32" if "float32" in rung.dtypes else "bfloat16"
-        found = [row_of(climb, rung.name, n, dtype) for n in climb["sizes"] if n in SQUARES]
-        points = [(row["n"], row["tflops"]) for row in found if row is not None]
-        if points:
-            # Later ones thinner: where two rungs are as fast, both show.
-            share = place / max(len(RUNGS) - 1, 1)
-            axes.plot(
-                *zip(*points, strict=True), color=colormaps["viridis"](0.95 * share),
-                marker="osD^vP"[place % 6], markersize=4, linewidth=3 - 2 * share,
-                label=f"{label(rung.name)}, {_NAMES[dtype]}",
-            )  # fmt: skip
-    axes.legend(fontsize=8.5, ncols=3, loc="lower right", bbox_to_anchor=(1.0, 0.06))
+
+def _sizes(axes: Any, sizes: list[int]) -> None:
+    """The axis of sizes: each has a tick, and as many have a number as there is room for."""
+    axes.set_xscale("log", base=2)
+    last = len(sizes) - 1
+    axes.set_xticks(
+        sizes, [f"{n:,}" if (last - place) % 2 == 0 else "" for place, n in enumerate(sizes)]
+    )
+    axes.minorticks_off()
+    axes.set_xlabel("m = n = k", fontsize=SMALL, color=INK)
+
+
+def _ladder(
+    axes: Any, record: Mapping[str, Any], lines: Mapping[str, Any], below: Mapping[str, Any]
+) -> None:
+    """Every rung, and above them tilewise and its rival again."""
+    names = []
+    for kernel, (dtype, line) in below.items():
+        colour = HALF if dtype == "bfloat16" else REAL
+        axes.plot(*zip(*line, strict=True), color=colour, linewidth=1.3, marker="o", markersize=3)
+        x, speed = line[-1]
+        names.append(Name(x, speed, label(kernel), colour))
+    names += _draw_lines(axes, lines)
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    points = [line for _, line in below.values()] + list(lines.values())
+    _sizes(axes, sorted({n for line in points for n, _ in line}))
+    title = "And the ladder, logarithmic:\nblue in float32, green in bfloat16"
+    axes.set_title(title, fontsize=LARGE, loc="left", x=-0.12, color=INK)
+    name_all(axes, names)
+
+
+def _rungs(climb: Mapping[str, Any]) -> dict[str, tuple[str, list[tuple[int, float]]]]:
+    """Of each rung its dtype, and its sizes and speeds; those without any are left out."""
+    found = {}
+    for rung in RUNGS:
+        dtype = next((each for each in _DTYPES if each in rung.dtypes), None)
+        rows = [row_of(climb, rung.name, n, dtype) for n in climb["sizes"]] if dtype else []
+        line = [(row["n"], row["tflops"]) for row in rows if row is not None]
+        if dtype and line:
+            found[rung.name] = (dtype, line)
+    return found
 
 
 def _machine(record: Mapping[str, Any]) -> str:

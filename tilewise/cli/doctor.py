@@ -168,6 +168,17 @@ def _assembler() -> Item:
     return Item("assembler", "ok", ", ".join(tools))
 
 
+def _compiled_for() -> int:
+    """The major version of CUDA that NVRTC compiles for; 0 where it can't be loaded."""
+    from tilewise.compiler import version
+    from tilewise.errors import DeviceUnavailableError
+
+    try:
+        return version()[0]
+    except DeviceUnavailableError:
+        return 0
+
+
 def _gpu() -> list[Item]:
     without = "needed for --device gpu and for times; the emulator needs none"
     try:
@@ -179,7 +190,12 @@ def _gpu() -> list[Item]:
     if status != driver.CUresult.CUDA_SUCCESS:
         return [Item("driver", "absent", f"the NVIDIA driver says {status.name}; {without}")]
     _, version = driver.cuDriverGetVersion()
-    items = [Item("driver", "ok", f"for CUDA {version // 1000}.{version % 1000 // 10}")]
+    found = f"for CUDA {version // 1000}.{version % 1000 // 10}"
+    items = [Item("driver", "ok", found)]
+    needed = _compiled_for()
+    if version // 1000 < needed:
+        too_old = f"{found}; kernels need one for CUDA {needed}; {without}"
+        items = [Item("driver", "absent", too_old)]
     _, count = driver.cuDeviceGetCount()
     if count == 0:
         items.append(Item("GPU", "absent", f"the driver shows none; {without}"))

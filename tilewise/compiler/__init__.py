@@ -50,6 +50,17 @@ def architectures() -> tuple[str, ...]:
     return nvrtc.architectures()
 
 
+def version() -> tuple[int, int]:
+    """NVRTC's version, as ``(13, 0)``.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If NVRTC can't be loaded.
+    """
+    return nvrtc.version()
+
+
 def compile(source: str, name: str, **more: Any) -> Compiled:
     """Compile one kernel, or take it from the cache.
 

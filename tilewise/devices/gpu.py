@@ -52,7 +52,8 @@ class Gpu:
     Raises
     ------
     DeviceUnavailableError
-        If cuda-core, the driver or a GPU is missing, or NVRTC knows no architecture for it.
+        If cuda-core, the driver or a GPU is missing, NVRTC knows no architecture for it, or the
+        driver is older than NVRTC's major version.
     """
 
     name = "gpu"
@@ -81,6 +82,14 @@ class Gpu:
             self.arch = limits.best_architecture(self._capability, compiler.architectures())
         except ValueError as error:
             raise GpuTooOldError(f"{self.description} can't be used: {error}") from error
+        # CUDA Compatibility, "Minor Version Compatibility": a driver runs what compilers of its own
+        # major version and of earlier ones have made.
+        compiled_by, _ = compiler.version()
+        if driver // 1000 < compiled_by:
+            raise GpuTooOldError(
+                f"{self.description} can't be used: kernels that NVRTC {compiled_by} compiles need "
+                f"a driver for CUDA {compiled_by}; update NVIDIA's driver"
+            )
 
     def __repr__(self) -> str:
         return f"Gpu({self.description!r})"

@@ -12,7 +12,7 @@ from tilewise.exercises.catalogue import Exercise, find
 from tilewise.exercises.goals import GoalResult, judge
 from tilewise.exercises.running import SECONDS, Outcome, RefusedError, Wrong, run
 from tilewise.launch import Finding, LaunchReport
-from tilewise.shown import plural
+from tilewise.shown import Part, Shown, Table, plural
 
 RESULTS, FAULTS, GOALS = 60, 10, 30
 """Points of a hundred: for right results, for no fault, and for the goals. In an exercise without
@@ -55,8 +55,8 @@ class TestResult:
         }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Grade:
+@dataclass(frozen=True, repr=False)
+class Grade(Shown):
     """A submission's grade.
 
     Attributes
@@ -160,8 +160,21 @@ class Grade:
             "printed": self.printed,
         }  # fmt: skip
 
+    def _summary(self) -> str:
+        return f"{self.file}: {self.score:g} of {FULL} points"
+
+    def _parts(self) -> list[Part]:
+        rows = [
+            (test.name, "right" if test.is_right else test.said, test.about) for test in self.tests
+        ]
+        rows += [("goal", "met" if x.is_met else "missed", x.said) for x in self.goal_results]
+        rows += [("fault", each, "") for each in self.faults_said]
+        rows += [("hint", each, "") for each in self.hints]
+        parts: list[Part] = [self._summary(), *[self.refused] * bool(self.refused)]
+        return [*parts, Table(rows, left=3)] if rows else parts
+
     def __str__(self) -> str:
-        lines = [f"{self.file}: {self.score:g} of {FULL} points"]
+        lines = [self._summary()]
         lines += [self.refused] * bool(self.refused)
         for test in self.tests:
             about = f" ({test.about})" if test.about else ""

@@ -16,9 +16,14 @@ from tilewise.provenance import write_whole
 
 MOST_FRAMES = 400
 MILLISECONDS = 700  # a frame of the GIF
-_DPI, _WIDTH, _HEIGHT = 100, 9.0, 6.4
+MOST_BLOCKS = 64  # of a grid, to show the tiles of all of them
+OTHERS = 350  # a frame that shows another block's tile of C
+_DPI, _WIDTH, _HEIGHT = 100, 6.5, 6.6
+_SMALL, _LARGE = 12, 15  # points: 10 pixels and more where a picture is 390 pixels wide
+_MOST_VALUES = 16  # rows and columns of C whose values there is room for
 # Okabe and Ito's colours, which the colour-blind tell apart.
 _A, _B, _C, _NOW, _EMPTY, _INK = "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#eceff1", "#1b1f24"
+_DONE, _SUMS = "#8fd3bd", "#cfe8df"
 
 
 @dataclass
@@ -36,6 +41,12 @@ class Frame:
         The bytes of it that are read now.
     sums : dict of int to float
         By thread, its sum.
+    written : dict of int to float
+        The elements of C that are finished.
+    milliseconds : int
+        How long it is shown.
+    is_last : bool
+        Whether all of C is finished, and nothing else is to be shown.
     """
 
     title: str
@@ -44,6 +55,9 @@ class Frame:
     shared: dict[int, float] = field(default_factory=dict)
     now: set[int] = field(default_factory=set)
     sums: dict[int, float] = field(default_factory=dict)
+    written: dict[int, float] = field(default_factory=dict)
+    milliseconds: int = MILLISECONDS
+    is_last: bool = False
 
 
 def check(folder_or_file: Path | None = None) -> None:
@@ -67,6 +81,9 @@ def check(folder_or_file: Path | None = None) -> None:
 
 def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
     """A picture of each load of tiles, one of each use, and one of the result.
+
+    Behind them is one of each other block that was recorded, with its tile of C, and where these
+    are all blocks one of the finished C.
 
     Parameters
     ----------
@@ -124,14 +141,55 @@ def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
                 continue
             tiles = {str(step["array"]): set(step["at"])}
             text = "Each thread writes its sum."
-            found.append(Frame("The block's tile of C", text, tiles, {}, set(), dict(sums)))
+            found.append(
+                Frame("The block's tile of C", text, tiles, {}, set(), dict(sums), _written(steps))
+            )
     if many and phase >= 0:
-        written = {"c": _elements(steps)}
         text = "Each thread writes its sums."
-        found.append(Frame("The block's tile of C", text, written))
+        own = {"c": _elements(steps)}
+        found.append(Frame("The block's tile of C", text, own, written=_written(steps)))
     if phase < 0:
         raise ValueError(f"{trace['kernel']} has no phases to draw: it has no tiles")
-    return found[:MOST_FRAMES]
+    return [*found[:MOST_FRAMES], *_others(trace, block)]
+
+
+def _others(trace: Mapping[str, Any], block: int) -> list[Frame]:
+    """The tiles of C of the other blocks, and the finished C where all its elements are there."""
+    found: list[Frame] = []
+    written = _written(trace["blocks"][block]["steps"])
+    others = [each for place, each in enumerate(trace["blocks"]) if place != block]
+    for each in others:
+        written = written | _written(each["steps"])
+        x, y, _ = each["index"]
+        tiles: dict[str, set[int]] = {"c": _elements(each["steps"])}
+        for step in each["steps"]:
+            if (step["kind"], step.get("space")) == ("load", "global"):
+                tiles.setdefault(str(step["array"]), set()).update(_reached(step))
+        text = "It multiplies its rows of A by its columns of B, in as many phases."
+        found.append(
+            Frame(f"Block ({x}, {y}): its own tile of C", text, tiles, written=written,
+                  milliseconds=OTHERS)
+        )  # fmt: skip
+    (c,) = (each for each in trace["arrays"] if each["name"] == "c")
+    if len(written) == c["rows"] * c["columns"]:
+        count = len(trace["blocks"])
+        text = f"{count} blocks wrote a tile each." if count > 1 else "One block wrote all of it."
+        found.append(
+            Frame("C is finished", text, {}, written=written, milliseconds=4 * MILLISECONDS,
+                  is_last=True)
+        )  # fmt: skip
+    return found
+
+
+def _written(steps: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """The elements of global memory that are stored, and their values."""
+    found: dict[int, float] = {}
+    for step in steps:
+        if (step["kind"], step.get("space")) == ("store", "global"):
+            for at, value in zip(step["at"], step["values"], strict=True):
+                values = value if isinstance(value, list) else [value]
+                found |= {at + i: float(each) for i, each in enumerate(values)}
+    return found
 
 
 def _uses(steps: Sequence[Mapping[str, Any]]) -> set[int | None]:
@@ -212,7 +270,8 @@ def draw(trace: Mapping[str, Any], gif: Path | None, folder: Path | None, block:
     check(gif)
     from PIL import Image
 
-    pictures = [_picture(trace, frame, block) for frame in frames(trace, block)]
+    drawn = frames(trace, block)
+    pictures = [_picture(trace, frame, block) for frame in drawn]
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         for number, data in enumerate(pictures):
@@ -220,7 +279,7 @@ def draw(trace: Mapping[str, Any], gif: Path | None, folder: Path | None, block:
     if gif is not None:
         images = [Image.open(io.BytesIO(data)).convert("RGB").quantize(64) for data in pictures]
         whole = io.BytesIO()
-        times = [MILLISECONDS] * (len(images) - 1) + [3 * MILLISECONDS]
+        times = [frame.milliseconds for frame in drawn]
         images[0].save(whole, "GIF", save_all=True, append_images=images[1:], duration=times,
                        loop=0)  # fmt: skip
         write_whole(gif, whole.getvalue())
@@ -233,34 +292,57 @@ def _picture(trace: Mapping[str, Any], frame: Frame, block: int) -> bytes:
 
     figure = Figure(figsize=(_WIDTH, _HEIGHT), facecolor="white")
     FigureCanvasAgg(figure)
-    figure.text(0.03, 0.95, frame.title, fontsize=17, weight="bold", color=_INK, va="center")
-    figure.text(0.03, 0.895, frame.text, fontsize=13, color=_INK, va="center")
+    figure.text(0.03, 0.965, frame.title, fontsize=_LARGE, weight="bold", color=_INK, va="center")
+    figure.text(0.03, 0.915, frame.text, fontsize=_SMALL, color=_INK, va="center")
     matrices = {each["name"]: each for each in trace["arrays"]}
+    if frame.is_last:
+        _finished(figure, matrices["c"], frame)
+        return _png(figure)
     own = _own_elements(trace, block)
     for name, place, colour in (
-        ("b", (0.66, 0.485, 0.32, 0.40), _B), ("a", (0.33, 0.03, 0.32, 0.40), _A),
-        ("c", (0.66, 0.03, 0.32, 0.40), _C),
+        ("b", (0.66, 0.46, 0.32, 0.37), _B), ("a", (0.33, 0.02, 0.32, 0.37), _A),
+        ("c", (0.66, 0.02, 0.32, 0.37), _C),
     ):  # fmt: skip
         each = matrices[name]
         fill: npt.NDArray[Any] = np.full((each["rows"], each["columns"]), _EMPTY, object)
+        if name == "c":
+            for at in frame.written:
+                fill[at // each["leading"], at % each["leading"]] = _DONE
         for at in frame.tiles.get(name, ()) or (own if name == "c" else ()):
             fill[at // each["leading"], at % each["leading"]] = colour
         _grid(figure, place, fill, None, f"{name.upper()}, {each['rows']} x {each['columns']}")
     left = 0.03
     for each, colour in zip(trace["shared"][:2], (_A, _B), strict=False):
         fill, text = _shared(each, frame, colour)
-        _grid(figure, (left, 0.55, 0.27, 0.25), fill, text, f"{each['name']}, shared memory")
-        left += 0.30
+        _grid(figure, (left, 0.53, 0.28, 0.28), fill, text, f"{each['name']}, shared")
+        left += 0.31
     x, y, _ = trace["block"]
     if frame.sums and x * y <= 64:
         text = np.full((y, x), "", object)
         for thread, total in frame.sums.items():
             text[thread // x % y, thread % x] = f"{total:.1f}"
-        place = (0.03, 0.10, 0.27, 0.25)
-        _grid(figure, place, np.full((y, x), "#cfe8df", object), text, "each thread's sum")
+        place = (0.03, 0.07, 0.28, 0.28)
+        _grid(figure, place, np.full((y, x), _SUMS, object), text, "each thread's sum")
+    return _png(figure)
+
+
+def _png(figure: Any) -> bytes:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=_DPI)
     return data.getvalue()
+
+
+def _finished(figure: Any, c: Mapping[str, Any], frame: Frame) -> None:
+    """All of C, with its values where there is room."""
+    shape = c["rows"], c["columns"]
+    fill, text = np.full(shape, _DONE, object), np.full(shape, "", object)
+    for at, value in frame.written.items():
+        text[at // c["leading"], at % c["leading"]] = f"{value:.1f}"
+    has_room = max(shape) <= _MOST_VALUES
+    _grid(
+        figure, (0.03, 0.02, 0.94, 0.82), fill, text if has_room else None,
+        f"C, {shape[0]} x {shape[1]}",
+    )  # fmt: skip
 
 
 def _own_elements(trace: Mapping[str, Any], block: int) -> set[int]:
@@ -296,7 +378,7 @@ def _grid(
 
     rows, columns = fill.shape
     axes = figure.add_axes(place)
-    axes.set_title(title, fontsize=13, color=_INK, pad=4)
+    axes.set_title(title, fontsize=_SMALL, color=_INK, pad=4)
     axes.imshow([[to_rgb(colour) for colour in row] for row in fill], aspect="equal")
     if rows <= 64 and columns <= 64:
         axes.set_xticks(np.arange(-0.5, columns), minor=True)
@@ -308,4 +390,4 @@ def _grid(
     if text is not None:
         for (row, column), word in np.ndenumerate(text):
             ink = "white" if fill[row, column] == _NOW else _INK
-            axes.text(column, row, word, ha="center", va="center", fontsize=12, color=ink)
+            axes.text(column, row, word, ha="center", va="center", fontsize=_SMALL, color=ink)

@@ -1,27 +1,54 @@
-"""The roofline as a figure: speed over operations a byte of DRAM, below the roofs of a GPU."""
+"""The roofline as a figure: speed over operations a byte, below the roofs of a GPU.
+
+The bytes are those of the memory that binds most of the kernels: of DRAM, of L2 or of shared
+memory. So its roof is the slope, and kernels that differ in what they ask of it stand apart.
+"""
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import textwrap
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tilewise.lens.roofline import Ceilings
-from tilewise.provenance import write_whole
+from tilewise.lens.figures import (
+    BLACK,
+    BLUE,
+    GREEN,
+    INK,
+    LARGE,
+    LINE,
+    ORANGE,
+    PURPLE,
+    SHIFT,
+    SMALL,
+    VERMILION,
+    WIDTH,
+    Name,
+    check,
+    name_all,
+    new,
+    panel,
+    save,
+    si,
+    widest,
+)
+from tilewise.lens.roofline import WAVEFRONT_BYTES, Ceilings
 
-FORMATS = (".png", ".svg", ".pdf")
-WIDTH, HEIGHT, DPI = 12.8, 7.2, 150  # 1920 x 1080
-_SMALL, _LARGE = 13, 16  # points
-_AXES = (0.085, 0.11, 0.895, 0.785)  # left, bottom, width, height, in shares of the figure
-_POINTS_UP_TO = 0.5  # of the width: to the right of them stand their names
-_INK, _GRID = "#222222", "#dddddd"
-# M. Okabe, K. Ito, "Color Universal Design", without the yellow, which is too light for a slide.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">")
+__all__ = ["Point", "check", "draw", "figure", "intensities"]
+
+MEMORIES = ("DRAM", "L2", "shared memory")
+_LEFT, _BOTTOM = 0.95, 1.35  # inches beside the axes
+_NARROWEST, _LOWEST = 2.7, 3.6  # inches of the axes
+_DECADE = 10.0
+_MARKS = {
+    "DRAM": (GREEN, "^"), "L2": (PURPLE, "D"), "shared memory": (BLUE, "o"),
+    "issue": (VERMILION, "s"), "arithmetic": (BLACK, "P"), "tensor cores": (ORANGE, "v"),
+}  # fmt: skip
+_UNKNOWN = (BLACK, "o")
 
 
 @dataclass(frozen=True)
@@ -31,8 +58,8 @@ class Point:
     Attributes
     ----------
     name : str
-    intensity : float
-        Operations a byte of DRAM.
+    intensities : mapping of str to float
+        By memory, of :data:`MEMORIES`, operations a byte; infinite where it reaches no byte of it.
     flops : float
         Operations a second.
     dtype : str
@@ -44,40 +71,42 @@ class Point:
     """
 
     name: str
-    intensity: float
+    intensities: Mapping[str, float]
     flops: float
     dtype: str = "float32"
     binding: str = ""
     best: float | None = None
+    mark: tuple[str, str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mark", _MARKS.get(self.binding, _UNKNOWN))
 
     @property
     def is_drawable(self) -> bool:
         """Whether it has a place on logarithmic axes."""
-        return all(0 < each < math.inf for each in (self.intensity, self.flops))
+        return 0 < self.flops < math.inf and all(each > 0 for each in self.intensities.values())
 
     @property
     def words(self) -> str:
-        """Its name, its speed, and what binds it."""
-        told = f"{self.name}, {si(self.flops, 'FLOP/s')}"
+        """Its name, and its share of what is possible, or its speed."""
         if self.best:
-            return f"{told} ({self.flops / self.best:.0%}, {self.binding})"
-        return f"{told} ({self.binding})" if self.binding else told
+            return f"{self.name}, {self.flops / self.best:.0%}"
+        return f"{self.name}, {si(self.flops, 'FLOP/s')}"
 
 
-def check(path: Path) -> None:
-    """Raise what :func:`draw` would, before what it draws is reckoned.
+def intensities(work: Mapping[str, Any]) -> dict[str, float]:
+    """Operations a byte of each memory; infinite where there is no byte.
 
-    Raises
-    ------
-    ImportError
-        If matplotlib is not installed.
-    ValueError
-        If the file's name does not end in one of :data:`FORMATS`.
+    Parameters
+    ----------
+    work : mapping
+        As :meth:`tilewise.lens.roofline.Work.to_dict` gives it.
     """
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("a plot needs matplotlib, which is not installed: pip install matplotlib")
-    if path.suffix.lower() not in FORMATS:
-        raise ValueError(f"can't draw {path}: its name must end in {', '.join(FORMATS)}")
+    moved = (work["dram_bytes"], work["l2_bytes"], WAVEFRONT_BYTES * work["shared_wavefronts"])
+    return {
+        memory: work["flops"] / amount if amount else math.inf
+        for memory, amount in zip(MEMORIES, moved, strict=True)
+    }
 
 
 def draw(points: Sequence[Point], ceilings: Ceilings, title: str, note: str, path: Path) -> None:
@@ -86,7 +115,7 @@ def draw(points: Sequence[Point], ceilings: Ceilings, title: str, note: str, pat
     Parameters
     ----------
     points : sequence of Point
-        Those that do no operation, or touch no byte of DRAM, are left out.
+        Those that do no operation are left out.
     ceilings : Ceilings
     title, note : str
         What was multiplied, and what the points stand for.
@@ -103,54 +132,62 @@ def draw(points: Sequence[Point], ceilings: Ceilings, title: str, note: str, pat
     save(figure(points, ceilings, title, note), path)
 
 
-def save(made: Any, path: Path, dpi: int = DPI) -> None:
-    """Write a figure of matplotlib to ``path``, whole or not at all.
-
-    No date is in it, and no random number: the same figure gives the same file.
-
-    Raises
-    ------
-    OSError
-        If the file can't be written.
-    """
-    from matplotlib import rc_context
-
-    image = io.BytesIO()
-    without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
-    with rc_context({"svg.hashsalt": "tilewise"}):
-        made.savefig(image, format=path.suffix.lower()[1:], dpi=dpi, metadata=without)
-    write_whole(path, image.getvalue())
-
-
 def figure(points: Sequence[Point], ceilings: Ceilings, title: str, note: str) -> Any:
     """The figure of :func:`draw`, of matplotlib."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
     points = [point for point in points if point.is_drawable]
-    if not points:
+    memory = memory_of(points, ceilings)
+    if not any(point.intensities[memory] < math.inf for point in points):
         raise ValueError("no kernel does an operation on a byte of DRAM: there is nothing to draw")
-    made = Figure(figsize=(WIDTH, HEIGHT), dpi=DPI)
-    FigureCanvasAgg(made)
-    axes = made.add_axes(_AXES)
+    made = new(1.0)
+    right = SHIFT + widest(made, [point.words for point in points]) + 0.1
+    width = max(WIDTH, _LEFT + _NARROWEST + right)
+    titles, notes = textwrap.wrap(title, 54), textwrap.wrap(note, 62)
+    high = max(_LOWEST, LINE * (len(points) + 1))
+    height = 0.2 + 0.24 * len(titles + notes) + high + _BOTTOM
+    made.set_size_inches(width, height)
+    axes = panel(made, _LEFT, _BOTTOM, width - _LEFT - right, high)
     axes.set_xscale("log")
     axes.set_yscale("log")
+    rate = _rates(ceilings)[memory]
+    assert rate is not None
     roofs = _roofs_of(points, ceilings)
-    axes.set_xlim(*_x_limits(points, ceilings, [rate for _, rate in roofs]))
-    speeds = [rate for _, rate in roofs] + [point.flops for point in points]
-    axes.set_ylim(min(speeds) / 4, max(speeds) * 3)
-    axes.grid(color=_GRID)
-    axes.set_axisbelow(True)
-    axes.tick_params(labelsize=_SMALL)
+    low, edge = _x_limits(points, memory, rate, [roof for _, roof in roofs])
+    apart = [point for point in points if math.isinf(point.intensities[memory])]
+    axes.set_xlim(low, edge * (4 * _DECADE if apart else 1.0))
+    speeds = [roof for _, roof in roofs] + [point.flops for point in points]
+    axes.set_ylim(min(speeds) / 3, max(speeds) * 4)
     axes.yaxis.set_major_formatter(lambda value, _: si(value, ""))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    axes.set_xlabel("FLOPs a byte of DRAM", fontsize=_LARGE)
-    axes.set_ylabel("FLOP/s", fontsize=_LARGE)
-    _roofs(axes, ceilings, roofs)
-    _points(axes, points, max(rate for _, rate in roofs))
-    made.suptitle(title, x=_AXES[0], y=0.985, ha="left", va="top", fontsize=_LARGE + 2)
-    axes.set_title(note, loc="left", fontsize=_SMALL, color=_INK)
+    _ticks(axes, edge)
+    axes.set_xlabel(f"FLOPs a byte of {memory}", fontsize=LARGE, color=INK)
+    axes.set_ylabel("FLOP/s", fontsize=LARGE, color=INK)
+    _slope(axes, memory, rate, roofs)
+    _roofs(axes, rate, roofs)
+    if apart:
+        axes.axvspan(edge, axes.get_xlim()[1], color="#eeeeee", zorder=0)
+        axes.annotate(
+            f"no {memory}", (edge, 0.02), (8, 0), xycoords=("data", "axes fraction"),
+            textcoords="offset points", rotation=90, va="bottom", fontsize=SMALL, color=INK,
+        )  # fmt: skip
+    _points(axes, points, memory, edge)
+    for place, line in enumerate(titles + notes):
+        made.text(
+            0.1 / width, 1 - (0.1 + 0.24 * place) / height, line, va="top",
+            fontsize=LARGE if place < len(titles) else SMALL, color=INK,
+        )  # fmt: skip
+    _key(made, points)
     return made
+
+
+def memory_of(points: Sequence[Point], ceilings: Ceilings) -> str:
+    """The memory that binds most of the points; DRAM where none does."""
+    known = [memory for memory, rate in _rates(ceilings).items() if rate is not None]
+    found = Counter(point.binding for point in points if point.binding in known)
+    return max(known, key=lambda memory: found[memory])  # of equals, the first
+
+
+def _rates(ceilings: Ceilings) -> dict[str, float | None]:
+    return dict(zip(MEMORIES, (ceilings.dram, ceilings.l2, ceilings.shared), strict=True))
 
 
 def _roofs_of(points: Sequence[Point], ceilings: Ceilings) -> list[tuple[str, float]]:
@@ -168,131 +205,89 @@ def _roofs_of(points: Sequence[Point], ceilings: Ceilings) -> list[tuple[str, fl
 
 
 def _x_limits(
-    points: Sequence[Point], ceilings: Ceilings, roofs: Sequence[float]
+    points: Sequence[Point], memory: str, rate: float, roofs: Sequence[float]
 ) -> tuple[float, float]:
-    """So wide that the slopes show, and the names have room to the right of the points."""
-    ridges = [rate / ceilings.dram for rate in roofs]
-    low = min([ridges[0] / 20, *(point.intensity / 4 for point in points)])
-    high = max(ridges + [point.intensity for point in points])
-    return low, low * (high / low) ** (1 / _POINTS_UP_TO)
+    """So wide that the slope shows, with all points that have a place on the axis."""
+    places = [each for point in points if (each := point.intensities[memory]) < math.inf]
+    ridges = [roof / rate for roof in roofs]
+    return min([ridges[0] / 30, *(x / 4 for x in places)]), 3 * max(ridges + places)
 
 
-def _roofs(axes: Any, ceilings: Ceilings, roofs: Sequence[tuple[str, float]]) -> None:
+def _ticks(axes: Any, edge: float) -> None:
+    """No tick where the axis has no numbers any more."""
     low, high = axes.get_xlim()
-    bottom, _ = axes.get_ylim()
-    _, peak = roofs[-1]
-    for name, rate, style, below in (
-        ("DRAM", ceilings.dram, "-", True),
-        ("L2", ceilings.l2, "--", False),
-    ):
-        if rate is None:
-            continue
-        axes.plot([low, peak / rate], [low * rate, peak], style, color=_INK, linewidth=2.2)
-        # Its name goes halfway up what is seen of it below the lowest roof.
-        start = max(low, bottom / rate)
-        at = math.sqrt(start * roofs[0][1] / rate)
+    if high > edge:
+        powers = range(math.ceil(math.log10(low)), math.floor(math.log10(edge)) + 1)
+        axes.set_xticks([_DECADE**power for power in powers])
+        axes.set_xticks([], minor=True)
+        axes.set_xlim(low, high)
+
+
+def _slope(axes: Any, memory: str, rate: float, roofs: Sequence[tuple[str, float]]) -> None:
+    """The memory's roof, up to the highest of the others."""
+    (low, _), (bottom, _) = axes.get_xlim(), axes.get_ylim()
+    peak = roofs[-1][1]
+    axes.plot([low, peak / rate], [low * rate, peak], color=INK, linewidth=2)
+    # Its name goes halfway up what is seen of it below the lowest roof.
+    start = max(low, bottom / rate)
+    at = math.sqrt(start * roofs[0][1] / rate)
+    axes.annotate(
+        f"{memory},\n{si(rate, 'B/s')}", (at, at * rate), (-6, 5), textcoords="offset points",
+        rotation=_angle(axes), rotation_mode="anchor", ha="center", va="bottom", fontsize=SMALL,
+        color=INK, linespacing=1.0,
+    )  # fmt: skip
+
+
+def _roofs(axes: Any, rate: float, roofs: Sequence[tuple[str, float]]) -> None:
+    """What the units can do, each from where the memory feeds it fast enough."""
+    high = axes.get_xlim()[1]
+    for words, roof in roofs:
+        start, lines = roof / rate, words.replace(" in ", "\nin ", 1)
+        axes.plot([start, high], [roof, roof], color=INK, linewidth=2)
         axes.annotate(
-            f"{name}, {si(rate, 'B/s')}", (at, at * rate), (5, -5) if below else (-5, 5),
-            textcoords="offset points", rotation=_slope(axes), rotation_mode="anchor",
-            ha="center", va="top" if below else "bottom", fontsize=_SMALL, color=_INK,
-        )  # fmt: skip
-    for words, rate in roofs:
-        start = rate / (ceilings.l2 or ceilings.dram)
-        axes.plot([start, high], [rate, rate], color=_INK, linewidth=2.2)
-        # Above the highest nothing is; below a lower one, left of the points, is little room.
-        is_top = rate == peak
-        between = " " if is_top else "\n"
-        at, offset = (high, (-8, 5)) if is_top else (rate / ceilings.dram, (8, -5))
-        axes.annotate(
-            f"{words},{between}{si(rate, 'FLOP/s')}", (at, rate), offset,
-            textcoords="offset points",
-            ha="right" if is_top else "left", va="bottom" if is_top else "top", fontsize=_SMALL,
-            color=_INK,
+            f"{lines},\n{si(roof, 'FLOP/s')}", (start, roof), (-6, -2),
+            textcoords="offset points", ha="right", va="bottom", fontsize=SMALL, color=INK,
+            linespacing=1.0,
         )  # fmt: skip
 
 
-def _slope(axes: Any) -> float:
+def _angle(axes: Any) -> float:
     """The angle, on paper, of a line along which both axes grow alike."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
-    across = _AXES[2] * WIDTH / math.log(right / left)
-    up = _AXES[3] * HEIGHT / math.log(top / bottom)
+    box = axes.get_window_extent()
+    across, up = box.width / math.log(right / left), box.height / math.log(top / bottom)
     return math.degrees(math.atan2(up, across))
 
 
-def _points(axes: Any, points: Sequence[Point], peak: float) -> None:
-    places = [axes.transData.transform((point.intensity, point.flops)) for point in points]
-    pixel = 72 / DPI  # in points
-    _, roof = axes.transData.transform((1, peak))
-    # As far apart as there is room for, but no further than a line and a half.
-    gap = min(1.5 * _SMALL / pixel, (roof - axes.bbox.y0) / (len(points) + 1))
-    heights = spread([y for _, y in places], gap, axes.bbox.y0 + gap, roof - gap)
-    right = max(x for x, _ in places)
-    for index, (point, (x, y), height) in enumerate(zip(points, places, heights, strict=True)):
-        colour = _COLOURS[index % len(_COLOURS)]
+def _points(axes: Any, points: Sequence[Point], memory: str, edge: float) -> None:
+    """A mark for each kernel, a bar for the most that its binding ceiling allows, and its name."""
+    names = []
+    for point in points:
+        colour, marker = point.mark
+        x = point.intensities[memory]
+        x = math.sqrt(edge * axes.get_xlim()[1]) if math.isinf(x) else x
         if point.best:
-            axes.plot(
-                [point.intensity], [point.best], "_", color=colour, markersize=22,
-                markeredgewidth=2.5, zorder=3,
-            )  # fmt: skip
-        axes.plot(
-            [point.intensity], [point.flops], _MARKERS[index % len(_MARKERS)], color=colour,
-            markersize=_size(index, len(points)), markeredgecolor="white", zorder=4,
-        )  # fmt: skip
-        axes.annotate(
-            point.words,
-            (point.intensity, point.flops),
-            (36 + (right - x) * pixel, (height - y) * pixel),
-            textcoords="offset points",
-            va="center",
-            fontsize=_SMALL,
-            color=_INK,
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 0.5, "alpha": 0.85},
-            arrowprops={
-                "arrowstyle": "-", "relpos": (0, 0.5), "color": colour, "linewidth": 1.2,
-                "shrinkA": 2, "shrinkB": 6,
-            },
-            zorder=5,
-        )  # fmt: skip
+            axes.plot([x], [point.best], "_", color=colour, markersize=12, markeredgewidth=2.2,
+                      zorder=3)  # fmt: skip
+        axes.plot([x], [point.flops], marker, color=colour, markersize=8, markeredgecolor="white",
+                  markeredgewidth=0.8, zorder=4)  # fmt: skip
+        names.append(Name(x, point.flops, point.words, INK))
+    name_all(axes, names)
 
 
-def _size(index: int, points: int) -> float:
-    """Later ones smaller: where two points meet, both show."""
-    return 15 - 6 * index / max(points - 1, 1)
+def _key(made: Any, points: Sequence[Point]) -> None:
+    """What the colours and marks say: the ceilings that bind."""
+    from matplotlib.lines import Line2D
 
-
-def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """``heights`` moved apart to at least ``gap`` in their order, near to where they were.
-
-    They stay between ``low`` and ``high`` where there is room for all.
-    """
-    order = sorted(range(len(heights)), key=lambda i: heights[i])
-    # Groups that would meet are joined, and stand around the middle of their members.
-    groups: list[list[float]] = []
-    for i in order:
-        groups.append([heights[i]])
-        while len(groups) > 1 and _top(groups[-2], gap) + gap > _bottom(groups[-1], gap):
-            upper = groups.pop()
-            groups[-1] += upper
-    found = [_bottom(group, gap) + j * gap for group in groups for j in range(len(group))]
-    for j in range(len(found) - 1, -1, -1):
-        found[j] = min(found[j], high - (len(found) - 1 - j) * gap)
-    for j in range(len(found)):
-        found[j] = max(found[j], low + j * gap)
-    moved = dict(zip(order, found, strict=True))
-    return [moved[i] for i in range(len(heights))]
-
-
-def _bottom(group: Sequence[float], gap: float) -> float:
-    return sum(group) / len(group) - (len(group) - 1) * gap / 2
-
-
-def _top(group: Sequence[float], gap: float) -> float:
-    return _bottom(group, gap) + (len(group) - 1) * gap
-
-
-def si(value: float, unit: str) -> str:
-    """Three digits, the prefix that fits, and the unit."""
-    for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= scale:
-            return f"{value / scale:.3g} {prefix}{unit}"
-    return f"{value:.3g} {unit}".rstrip()
+    found = {point.binding: point.mark for point in points if point.binding}
+    if not found:
+        return
+    handles = [
+        Line2D([], [], color=colour, marker=marker, linestyle="none", markersize=8, label=binding)
+        for binding, (colour, marker) in found.items()
+    ]
+    made.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0.0, 0.0), ncols=3, fontsize=SMALL,
+        frameon=False, title="Bound by", title_fontsize=SMALL, alignment="left",
+        handletextpad=0.2, columnspacing=1.0,
+    )  # fmt: skip

@@ -360,13 +360,13 @@ def draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
     from tilewise.cli.show.console import labels
     from tilewise.cli.show.roofline import dtypes_of, what_is_done
     from tilewise.lens.roofline import roof_of
-    from tilewise.lens.roofline_plot import Point, draw
+    from tilewise.lens.roofline_plot import Point, draw, intensities
 
     names = labels([(row["kernel"], row["file"]) for row in document["kernels"]])
     points = [
         Point(
             name,
-            row["intensity"] or 0.0,
+            intensities(row["work"]),
             row["work"]["flops"] / row["seconds"] if row["seconds"] else row["best_flops"],
             roof_of(row["work"]),
             row["binding"],
@@ -376,9 +376,10 @@ def draw(document: dict[str, Any], ceilings: Ceilings, path: Path) -> None:
     ]
     title = f"{what_is_done(document)}, {dtypes_of(document)}, on {ceilings.name}"
     note = (
-        "as measured; in brackets, the share of what its binding ceiling allows"
+        "Marks: as measured. Bars: the most that the binding ceiling allows. Percent: the share of "
+        "that."
         if document["measured"]
-        else "the most that each kernel's work allows, and the ceiling that sets it"
+        else "The most that each kernel's work allows, and the ceiling that binds it."
     )
     draw(points, ceilings, title, note, path)
 

@@ -137,6 +137,7 @@ def watch(
     from tilewise.ladder.matrix_files import check_target
     from tilewise.ladder.watched import sizes_of_two
     from tilewise.lens import animation
+    from tilewise.lens.trace import record as record_trace
     from tilewise.lens.watch import watch as record
     from tilewise.lens.watch import watch_launch
     from tilewise.provenance import write_whole
@@ -195,8 +196,17 @@ def watch(
                 ))  # fmt: skip
     found = found_each[0]
     trace = found.trace.to_dict()
+    pictured = trace
     if gif is not None or frames is not None:
         animation.frames(trace)  # what can't be drawn is said before anything is written
+        every = [(x, y, 0) for y in range(trace["grid"][1]) for x in range(trace["grid"][0])]
+        if not chosen and len(trace["blocks"]) < len(every) <= animation.MOST_BLOCKS:
+            problem = trace["problem"]
+            pictured = record_trace(
+                kernel, problem["m"], problem["n"], problem["k"], dtype=problem["dtype"],
+                tile=problem["tile"], alpha=alpha, beta=beta, blocks=every, seed=seed,
+                arch=trace["arch"],
+            ).to_dict()  # fmt: skip
     if trace_to is not None:
         write_whole(trace_to, json.dumps(plain(trace)).encode() + b"\n")
     shown = found if not others else found.beside(found_each[1])
@@ -204,7 +214,7 @@ def watch(
     drawn = None
     if gif is not None or frames is not None:
         with show.progress(None, "drawing"):
-            drawn = animation.draw(trace, gif, frames)
+            drawn = animation.draw(pictured, gif, frames)
     written = {"page": path, "trace": trace_to, "gif": gif, "frames": frames}
     if as_json:
         print_json(_document(found_each, written))

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.cli.show.console import console, error, giga, labels, verdict
+from tilewise.lens.figures import si
 from tilewise.lens.roofline import LIMITS, TENSOR_CORES, Ceilings
-from tilewise.lens.roofline_plot import si
 from tilewise.shown import duration, extents, number
 
 _HEADINGS = {"shared memory": "shared\nmemory", TENSOR_CORES: "tensor\ncores"}

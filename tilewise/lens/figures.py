@@ -1,0 +1,198 @@
+"""What all figures share: size, colours, names beside lines, and how they are written.
+
+They are read on a telephone too: 6.5 inches wide, so that letters of 12 points are 10 pixels high
+where the figure is 390 pixels wide. Their background is white, on a dark page too.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tilewise.provenance import write_whole
+
+FORMATS = (".png", ".svg", ".pdf")
+WIDTH, DPI = 6.5, 200  # inches, and pixels an inch
+SMALL, LARGE = 12, 13.5  # points
+LINE = 1.2 * SMALL / 72  # inches that a line of names takes
+SHIFT = 0.18  # inches between axes and the names beside them
+INK, GREY, GRID = "#222222", "#666666", "#dddddd"
+# M. Okabe, K. Ito, "Color Universal Design": the colour-blind tell them apart.
+BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK = (
+    "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#000000",
+)  # fmt: skip
+# Rungs of float32 and float64, rungs of 16 bits, tilewise.matmul, and the vendor's product.
+REAL, HALF, OURS, VENDOR = BLUE, GREEN, VERMILION, BLACK
+
+
+@dataclass(frozen=True)
+class Name:
+    """What a point is called, right of the axes.
+
+    Attributes
+    ----------
+    x, y : float
+        Of the point, in data.
+    words, colour : str
+    is_bold : bool
+    """
+
+    x: float
+    y: float
+    words: str
+    colour: str = INK
+    is_bold: bool = False
+
+
+def check(path: Path) -> None:
+    """Raise what drawing would, before what is drawn is reckoned.
+
+    Raises
+    ------
+    ImportError
+        If matplotlib is not installed.
+    ValueError
+        If the file's name does not end in one of :data:`FORMATS`.
+    """
+    require()
+    if path.suffix.lower() not in FORMATS:
+        raise ValueError(f"can't draw {path}: its name must end in {', '.join(FORMATS)}")
+
+
+def require() -> None:
+    """Raise what drawing would where matplotlib is missing.
+
+    Raises
+    ------
+    ImportError
+        If it is not installed.
+    """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError("a plot needs matplotlib, which is not installed: pip install matplotlib")
+
+
+def new(height: float, width: float = WIDTH) -> Any:
+    """A white figure of matplotlib, of so many inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(made)
+    return made
+
+
+def panel(figure: Any, left: float, bottom: float, width: float, height: float) -> Any:
+    """Axes at a place in inches, with a grid behind what is drawn."""
+    across, up = figure.get_size_inches()
+    axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
+    axes.grid(color=GRID)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=SMALL, colors=INK)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return axes
+
+
+def widest(figure: Any, words: Sequence[str]) -> float:
+    """Inches that the longest of ``words`` takes, as :func:`name_all` writes them."""
+    found = 0.0
+    for each in words:
+        text = figure.text(0, 0, each, fontsize=SMALL)
+        found = max(found, text.get_window_extent().width / figure.dpi)
+        text.remove()
+    return found
+
+
+def save(made: Any, path: Path, dpi: int = DPI) -> None:
+    """Write a figure of matplotlib to ``path``, whole or not at all.
+
+    No date is in it, and no random number: the same figure gives the same file.
+
+    Raises
+    ------
+    OSError
+        If the file can't be written.
+    """
+    from matplotlib import rc_context
+
+    image = io.BytesIO()
+    without = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(path.suffix.lower(), {})
+    with rc_context({"svg.hashsalt": "tilewise"}):
+        made.savefig(image, format=path.suffix.lower()[1:], dpi=dpi, metadata=without)
+    write_whole(path, image.getvalue())
+
+
+def name_all(axes: Any, names: Sequence[Name], shift: float = SHIFT, top: float = 0.0) -> None:
+    """Write names right of the axes, each near its point's height, with a line to it.
+
+    Parameters
+    ----------
+    axes
+        With their limits and scales.
+    names : sequence of Name
+        Those that would meet are moved apart; they stay within the axes' height where there is
+        room.
+    shift : float
+        Inches between the axes and the names.
+    top : float
+        Inches that names may stand above the axes.
+    """
+    dpi = axes.figure.dpi
+    places = [axes.transData.transform((name.x, name.y)) for name in names]
+    low, high = axes.bbox.y0 + LINE * dpi / 2, axes.bbox.y1 + (top - LINE / 2) * dpi
+    room = (high - low) / max(len(names) - 1, 1)
+    heights = spread([y for _, y in places], min(LINE * dpi, room), low, high)
+    for name, (x, y), height in zip(names, places, heights, strict=True):
+        axes.annotate(
+            name.words,
+            (name.x, name.y),
+            ((axes.bbox.x1 + shift * dpi - x) * 72 / dpi, (height - y) * 72 / dpi),
+            textcoords="offset points", va="center", fontsize=SMALL, color=name.colour,
+            weight="bold" if name.is_bold else "normal", annotation_clip=False,
+            arrowprops={
+                "arrowstyle": "-", "relpos": (0, 0.5), "color": name.colour, "linewidth": 0.8,
+                "alpha": 0.7, "shrinkA": 2, "shrinkB": 3,
+            },
+        )  # fmt: skip
+
+
+def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """``heights`` moved apart to at least ``gap`` in their order, near to where they were.
+
+    They stay between ``low`` and ``high`` where there is room for all.
+    """
+    order = sorted(range(len(heights)), key=lambda i: heights[i])
+    # Groups that would meet are joined, and stand around the middle of their members.
+    groups: list[list[float]] = []
+    for i in order:
+        groups.append([heights[i]])
+        while len(groups) > 1 and _top(groups[-2], gap) + gap > _bottom(groups[-1], gap):
+            upper = groups.pop()
+            groups[-1] += upper
+    found = [_bottom(group, gap) + j * gap for group in groups for j in range(len(group))]
+    for j in range(len(found) - 1, -1, -1):
+        found[j] = min(found[j], high - (len(found) - 1 - j) * gap)
+    for j in range(len(found)):
+        found[j] = max(found[j], low + j * gap)
+    moved = dict(zip(order, found, strict=True))
+    return [moved[i] for i in range(len(heights))]
+
+
+def _bottom(group: Sequence[float], gap: float) -> float:
+    return sum(group) / len(group) - (len(group) - 1) * gap / 2
+
+
+def _top(group: Sequence[float], gap: float) -> float:
+    return _bottom(group, gap) + (len(group) - 1) * gap
+
+
+def si(value: float, unit: str) -> str:
+    """Three digits, the prefix that fits, and the unit."""
+    for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= scale:
+            return f"{value / scale:.3g} {prefix}{unit}"
+    return f"{value:.3g} {unit}".rstrip()
