@@ -1,0 +1,112 @@
+"""Of any launch: what it is, in sentences from its trace, and where it is worth stopping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tilewise.devices.emulator.counting.transactions import SECTOR
+from tilewise.devices.occupancy import WARP
+from tilewise.lens.tours.run import Run
+from tilewise.lens.tours.stop import Stop, many
+
+
+def launched(run: Run) -> str:
+    """What runs: of a product what it multiplies, and the grid."""
+    problem = run.trace.get("problem")
+    of_what = ""
+    if problem:
+        m, n, k = (run.size(name) for name in "mnk")
+        of_what = f"C ({m:,} × {n:,}) is the product of A ({m:,} × {k:,}) and B ({k:,} × {n:,}). "
+    warps = f" ({many(run.warps, 'warp')})" if run.threads > WARP else ""
+    blocks = (
+        f"One block of {many(run.threads, 'thread')}{warps} computes it"
+        if run.blocks == 1 else
+        f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} compute it"
+    ) if problem else f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} run"  # fmt: skip
+    return f"{of_what}{blocks}."
+
+
+def moved(run: Run) -> str:
+    """What the block loads and stores, and how often it waits."""
+    names = [x["name"] for x in run.trace["arrays"]]
+    loads, sectors = run.loaded(*names), run.total("sectors", "load", "global")
+    stores = sum(run.values(i) for i in run.each("store", "global"))
+    found = []
+    if loads:
+        found.append(f"loads {many(loads, 'value')}" + (f" in {many(sectors, 'sector')}" if sectors else ""))
+    if stores:
+        found.append(f"stores {many(stores, 'value')}")
+    if run.barriers():
+        found.append(f"waits at {many(len(run.barriers()), 'barrier')}")
+    if not found:
+        return ""
+    *others, last = found
+    x, y, z = run.block["index"]
+    name = f"Block ({x}, {y})" if not z else f"Block ({x}, {y}, {z})"
+    cut = ", up to where the recording was cut" if run.block.get("cut") else ""
+    return f"{name} {', '.join(others)}{' and ' if others else ''}{last}{cut}."
+
+
+def worst(run: Run) -> int | None:
+    """The access to global memory that uses the least of what it moves, where some is wasted."""
+    found = [
+        (run.bytes(i) / (SECTOR * run.steps[i]["sectors"]), i)
+        for i in run.each(space="global") if run.steps[i].get("sectors") and run.steps[i].get("array")
+    ]  # fmt: skip
+    share, step = min(found, default=(1.0, None))
+    return step if share < 1 else None
+
+
+def automatic(run: Run) -> Iterator[Stop]:
+    """Stops that any kernel may have: its first load, barrier, conflict, and its worst access."""
+    seen: set[int] = set()
+    for stop in sorted(_found(run), key=lambda each: each.step):
+        if stop.step not in seen:
+            seen.add(stop.step)
+            yield stop
+
+
+def _found(run: Run) -> Iterator[Stop]:
+    worst_access = worst(run)
+    if worst_access is not None:
+        it = run.steps[worst_access]
+        warps = len({t // WARP for t in run.who(worst_access)})
+        fewest = -(-run.bytes(worst_access) // SECTOR)
+        yield Stop(
+            worst_access, "The access that wastes most",
+            f"{many(it['requests'], 'request')} of {many(warps, 'warp')} touch {many(it['sectors'], 'sector')} for "
+            f"{run.bytes(worst_access):,} different bytes of {it['array']}. Side by side they would take {fewest:,}.",
+            (it["array"], "source"), shows_sectors=True,
+            warp=min(run.who(worst_access)) // WARP,
+        )  # fmt: skip
+    conflicts = max(run.each(space="shared"), default=None,
+                    key=lambda i: (run.steps[i].get("conflicts") or 0, -i))  # fmt: skip
+    if conflicts is not None and run.steps[conflicts].get("conflicts"):
+        it = run.steps[conflicts]
+        yield Stop(
+            conflicts, "The worst bank conflict",
+            f"{many(it['requests'], 'request')} to shared memory make {many(it['conflicts'], 'conflict')}: lanes of a "
+            "warp want different words of one bank, and are served in turn.",
+            ("banks", "source"), warp=min(run.who(conflicts)) // WARP,
+        )  # fmt: skip
+    load = run.first("load", "global")
+    if load is not None and run.steps[load].get("array"):
+        yield Stop(
+            load, "The first load",
+            f"{many(len(run.at(load)), 'thread')} load from {run.steps[load]['array']}: "
+            f"{many(run.steps[load]['sectors'], 'sector')}.",
+            (run.steps[load]["array"], "source"), shows_sectors=True, warp=min(run.who(load)) // WARP,
+        )  # fmt: skip
+    barriers = run.barriers()
+    if barriers:
+        yield Stop(
+            barriers[0], "The first barrier",
+            f"The whole block waits here, {many(len(barriers), 'time')} in all.", ("threads", "source"),
+        )  # fmt: skip
+    stores = run.each("store", "global")
+    if stores and run.steps[stores[-1]].get("array"):
+        yield Stop(
+            stores[-1], "The last store",
+            f"{many(len(run.at(stores[-1])), 'thread')} store to {run.steps[stores[-1]]['array']}.",
+            (run.steps[stores[-1]]["array"], "source"), warp=min(run.who(stores[-1])) // WARP,
+        )  # fmt: skip
