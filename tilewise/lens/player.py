@@ -15,12 +15,14 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
+from tilewise.lens.tours.find import tour_of
+
 FORMAT, VERSION = "tilewise trace", 1
 # The program, in the order in which its parts use one another.
 PROGRAM = (
     "origins.js", "state.js", "conflicts.js", "sectors.js", "story.js", "grids.js", "arrays.js",
     "lanes.js", "pieces.js", "fragments.js", "strips.js", "words.js", "details.js", "player.js",
-    "opening.js",
+    "cover.js", "tour.js", "opening.js",
 )  # fmt: skip
 
 
@@ -55,9 +57,10 @@ def page(trace: Mapping[str, Any]) -> str:
     data = json.dumps(trace, separators=(",", ":"), allow_nan=False)
     parts = {
         "title": html.escape(f"{trace.get('title') or trace.get('kernel', 'kernel')} - tilewise"),
-        "style": _text("player.css"),
+        "style": _text("player.css") + _text("tour.css"),
         "program": _packed("\n".join(_text(name) for name in PROGRAM)),
         "trace": _packed(data),
+        "guide": _packed(json.dumps(tour_of(trace).to_dict(), separators=(",", ":"))),
     }
     # All at once: what is put in is not looked through for marks.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _text("player.html"))

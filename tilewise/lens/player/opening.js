@@ -1,10 +1,12 @@
 // Opening the page: the recording is unpacked, and laid out.
 
+const UNSEEN = 320; // pixels of what is not shown: it is fitted anew when it is
+
 function fit() {
   for (const view of views) {
     if (!view.fit) continue;
     const box = view.box || view.parent || $("words");
-    view.fit(box.clientWidth);
+    view.fit(box.clientWidth || UNSEEN);
   }
   labelPhases();
   document.body.style.setProperty("--words", `${$("words").offsetHeight}px`);
@@ -104,6 +106,7 @@ async function start() {
   document.body.classList.remove("waiting");
   heading();
   open(0);
+  await openTour();
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
     if (document.body.clientWidth === width) return;

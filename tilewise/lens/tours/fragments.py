@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from tilewise.devices.occupancy import WARP
-from tilewise.lens.tours.copies import begins, begun, waits
+from tilewise.lens.tours.copies import VECTOR, begins, begun, waits
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, ask, many
 from tilewise.lens.tours.threads import ends
@@ -18,8 +18,9 @@ def tile(run: Run) -> Iterator[Stop]:
     """The block's tile and its warps'."""
     yield Stop(
         0, "A warp is the unit",
-        f"This block computes {run.of_c()} elements of C with {many(run.warps, 'warp')}, each of which has a tile "
-        f"of {run.macro('WARP_M')} × {run.macro('WARP_N')}. The matrices' numbers have {run.element('a') * 8} bits.",
+        f"This block computes {run.of_c()} elements of C with {many(run.warps, 'warp')}, each of "
+        f"which has a tile of {run.macro('WARP_M')} x {run.macro('WARP_N')}. The matrices' numbers "
+        f"have {run.element('a') * 8} bits.",
         ("c", "threads"),
     )  # fmt: skip
 
@@ -28,7 +29,7 @@ def products(run: Run, **more: int) -> list[int]:
     return run.each("matrix", **more)
 
 
-def wide(run: Run, title: str = "Wide loads") -> Iterator[Stop]:
+def wide(run: Run, title: str = "The loads") -> Iterator[Stop]:
     """The first load of A by a warp."""
     a = run.first("load", "global", "a")
     if a is None:
@@ -36,9 +37,10 @@ def wide(run: Run, title: str = "Wide loads") -> Iterator[Stop]:
     width = run.steps[a]["width"]
     yield Stop(
         a, title,
-        f"A lane loads {width} bytes, {many(width // run.element('a'), 'value')}; warp 0's request touches "
-        f"{many(run.sectors(a), 'sector')} for {run.bytes(a, 0):,} bytes.",
-        ("a", "source"), shows_sectors=True,
+        f"A lane loads {width} bytes, {many(width // run.element('a'), 'value')}; warp 0's request "
+        f"touches {many(run.sectors(a), 'sector')} for {run.bytes(a, 0):,} bytes."
+        + ("" if width == VECTOR else f" Rows that are {VECTOR}-byte aligned allow {VECTOR}."),
+        ("a", "requests", "source"), shows_sectors=True,
     )  # fmt: skip
 
 
@@ -50,13 +52,14 @@ def product_stop(run: Run, i: int, title: str, look: tuple[str, ...]) -> Iterato
     m, n, k = shape
     yield Stop(
         i, title,
-        f"{m} × {n} elements of D, each a sum of {k} products. A multiply-add of the rungs before is one a lane, "
-        f"{run.lanes} a warp.",
+        f"{m} x {n} elements of D, each a sum of {k} products. A multiply-add of the rungs before "
+        f"is one a lane, {run.lanes} a warp.",
         look,
-        before=f"A warp executes one mma.sync: a matrix of {m} × {k} times one of {k} × {n}.",
-        ask=ask("How many multiply-adds does this one instruction do for a warp?", prod(shape), "multiply-add",
-                (run.lanes, m * n, m * k, prod(shape) // 2),
-                {run.lanes: "One a lane: so it was up to here.", m * n: f"So many elements D has; each takes {k}."}),
+        before=f"A warp executes one mma.sync: a matrix of {m} x {k} times one of {k} x {n}.",
+        ask=ask("How many multiply-adds does this one instruction do for a warp?", prod(shape),
+                "multiply-add", (run.lanes, m * n, m * k, prod(shape) // 2),
+                {run.lanes: "One a lane: so it was up to here.",
+                 m * n: f"So many elements D has; each takes {k}."}),
     )  # fmt: skip
 
 
@@ -68,8 +71,8 @@ def tensor_core(run: Run) -> Iterator[Stop]:
         it = run.steps[store]
         yield Stop(
             store, "Into padded rows",
-            f"A tile's rows have padding behind them, so that lanes which load fragments later use different "
-            f"banks. The store itself makes {many(it['conflicts'], 'bank conflict')}.",
+            "A tile's rows have padding behind them, so that lanes which load fragments later use "
+            f"different banks. The store itself makes {many(it['conflicts'], 'bank conflict')}.",
             ("shared", "banks", "source"),
         )  # fmt: skip
     barriers, all_products = run.barriers(), products(run)
@@ -87,27 +90,28 @@ def tensor_core(run: Run) -> Iterator[Stop]:
             reads[-1], f"A lane gathers its part of {whose}",
             "Pairs of neighbours along k lie side by side in A, so that one load fetches a pair."
             if whose == "A" else
-            "In B a pair along k lies one below the other. So each half of a pair is a load of its own, and the "
-            "two are put together.",
+            "In B a pair along k lies one below the other. So each half of a pair is a load of its "
+            "own, and the two are put together.",
             ("fragments", "shared", "source") if whose == "A" else ("shared", "source"),
-            before=f"For the first products each lane needs its elements of {whose} in registers. It loads them "
-            f"{it['width']} bytes at a time.",
-            ask=ask(f"How many loads does a lane take for them?", pieces, "load",
+            before=f"For the first products each lane needs its elements of {whose} in registers. "
+            f"It loads them {it['width']} bytes at a time.",
+            ask=ask("How many loads does a lane take for them?", pieces, "load",
                     (1, pieces // 2, 2 * pieces),
                     {1: "One instruction for all of them: that is ldmatrix, the next rung."}),
         )  # fmt: skip
     yield from product_stop(run, first, "The tensor core multiplies", ("fragments", "source"))
     yield Stop(
         first, "Who holds what",
-        "Each lane holds a few elements of each matrix, at places that the instruction prescribes. One lane's "
-        "are marked; choose another element to see who holds it.",
+        "Each lane holds a few elements of each matrix, at places that the instruction prescribes. "
+        "One lane's are marked; choose another element to see who holds it.",
         ("fragments",),
     )  # fmt: skip
     per = products(run, phase=run.steps[first]["phase"])
     yield Stop(
         per[-1], "All of a phase",
-        f"{many(len(per), 'product')} of each warp in this phase, and {many(len(of_a) + len(of_b), 'load')} a lane "
-        "in front of the first of them. The loads are now what costs instructions.",
+        f"{many(len(per), 'product')} of each warp in this phase, and "
+        f"{many(len(of_a) + len(of_b), 'load')} a lane in front of the first of them. The loads "
+        "are now what costs instructions.",
         ("threads", "fragments", "source"),
     )  # fmt: skip
     yield from stores_c(run)
@@ -119,18 +123,21 @@ def stores_c(run: Run) -> Iterator[Stop]:
     if store is not None:
         yield Stop(
             store, "Back to memory",
-            f"The sums are rounded to {run.element('c') * 8} bits. A lane stores {run.steps[store]['width']} bytes; warp 0 "
-            f"touches {many(run.sectors(store), 'sector')} for {run.bytes(store, 0):,} bytes.",
-            ("c", "source"), shows_sectors=True,
+            f"The sums are rounded to {run.element('c') * 8} bits. A lane stores "
+            f"{run.steps[store]['width']} bytes; warp 0 touches "
+            f"{many(run.sectors(store), 'sector')} for {run.bytes(store, 0):,} bytes.",
+            ("c", "requests", "source"), shows_sectors=True,
         )  # fmt: skip
 
 
 def _conclusion(run: Run, text: str) -> Iterator[Stop]:
-    adds = sum(prod(run.shape(i) or (0,)) * len({t // WARP for t in run.who(i)}) for i in products(run))
+    adds = sum(
+        prod(run.shape(i) or (0,)) * len({t // WARP for t in run.who(i)}) for i in products(run)
+    )
     yield from ends(
         run, "C is stored",
-        f"{many(len(products(run)), 'product instruction')} of each warp made {adds:,} multiply-adds in this block. "
-        f"{text}",
+        f"{many(len(products(run)), 'product instruction')} of each warp made {adds:,} "
+        f"multiply-adds in this block. {text}",
     )  # fmt: skip
 
 
@@ -142,10 +149,11 @@ def ldmatrix(run: Run) -> Iterator[Stop]:
         it = run.steps[store]
         yield Stop(
             store, "A swizzle in place of padding",
-            "Each row has its pieces in another order: the piece's number XOR the row's. Eight rows below one "
-            "another then lie in all banks, and no memory is given away.",
+            "Each row has its pieces in another order: the piece's number XOR the row's. Eight "
+            "rows below one another then lie in all banks, and no memory is given away.",
             ("pieces", "banks", "source"),
-            before=f"The tile is stored, {it['width']} bytes a lane, with no padding behind its rows.",
+            before=f"The tile is stored, {it['width']} bytes a lane, with no padding behind its "
+            "rows.",
             ask=ask("How many bank conflicts does the store make?", it["conflicts"], "conflict",
                     (it["requests"] * 4, it["requests"], 2 * it["requests"])),
         )  # fmt: skip
@@ -154,22 +162,27 @@ def ldmatrix(run: Run) -> Iterator[Stop]:
         return
     yield Stop(
         barriers[0], "Both tiles are whole",
-        f"The barrier. {many(run.loaded('a', 'b', before=barriers[0]), 'value')} lie in shared memory.",
-        ("threads", "shared", "source"),
+        f"The barrier. {many(run.loaded('a', 'b', before=barriers[0]), 'value')} lie in shared "
+        "memory.",
+        ("arrivals", "threads", "shared"),
     )  # fmt: skip
     yield from matrices(run, barriers[0])
-    yield from product_stop(run, all_products[0], "The tensor core multiplies", ("fragments", "source"))
+    yield from product_stop(
+        run, all_products[0], "The tensor core multiplies", ("fragments", "source")
+    )
     phase = run.steps[all_products[0]]["phase"]
     moves = run.each("load", "shared", phase=phase, where=lambda i: bool(run.steps[i].get("rows")))
     per = products(run, phase=phase)
     yield Stop(
         per[-1], "All of a phase",
-        f"{many(len(moves), 'ldmatrix')} for {many(len(per), 'product')} of each warp, where tensor_core takes a "
-        "load for every pair, and for every half of B's.",
+        f"{many(len(moves), 'ldmatrix')} for {many(len(per), 'product')} of each warp, where "
+        "tensor_core takes a load for every pair, and for every half of B's.",
         ("pieces", "fragments", "source"),
     )  # fmt: skip
     yield from stores_c(run)
-    yield from _conclusion(run, "The next rung, multistage, keeps copies of several phases under way.")
+    yield from _conclusion(
+        run, "The next rung, multistage, keeps copies of several phases under way."
+    )
 
 
 def matrices(run: Run, after: int, is_brief: bool = False) -> Iterator[Stop]:
@@ -180,10 +193,11 @@ def matrices(run: Run, after: int, is_brief: bool = False) -> Iterator[Stop]:
     rows = len(run.at(moves[0], 0))
     yield Stop(
         moves[0], "ldmatrix",
-        f"Each lane gives the address of one row of {run.steps[moves[0]]['width']} bytes, {ROWS} rows to a matrix, and gets the "
-        "elements that the product needs of it.",
+        f"Each lane gives the address of one row of {run.steps[moves[0]]['width']} bytes, {ROWS} "
+        "rows to a matrix, and gets the elements that the product needs of it.",
         ("fragments", "pieces", "source"),
-        before=f"A matrix has {ROWS} rows. In warp 0, {many(rows, 'lane')} give a row's address each.",
+        before=f"A matrix has {ROWS} rows. In warp 0, {many(rows, 'lane')} give a row's address "
+        "each.",
         ask=ask("How many matrices does this one instruction load?", rows // ROWS, "matrix",
                 (1, 2, rows, 8)),
     )  # fmt: skip
@@ -191,15 +205,17 @@ def matrices(run: Run, after: int, is_brief: bool = False) -> Iterator[Stop]:
     if not is_brief:
         yield Stop(
             moves[0], "One matrix after another",
-            f"A matrix's {ROWS} rows are served at once where they lie in different banks. Here that makes "
-            f"{many(run.steps[moves[0]]['conflicts'], 'bank conflict')}, thanks to the swizzle.",
+            f"A matrix's {ROWS} rows are served at once where they lie in different banks. Here "
+            f"that makes {many(run.steps[moves[0]]['conflicts'], 'bank conflict')}, thanks to the "
+            "swizzle.",
             ("pieces", "source"),
         )  # fmt: skip
     if turned is not None:
         yield Stop(
             turned, "B is turned over on its way",
-            "B's rows lie along n, and the product needs pairs along k. With .trans each matrix is transposed as it "
-            "is loaded, so that B lies in shared memory as it does in global memory.",
+            "B's rows lie along n, and the product needs pairs along k. With .trans each matrix is "
+            "transposed as it is loaded, so that B lies in shared memory as it does in global "
+            "memory.",
             ("fragments", "source"),
         )  # fmt: skip
 
@@ -220,12 +236,14 @@ def multistage(run: Run) -> Iterator[Stop]:
         stages = run.macro("STAGES")
         yield Stop(
             waiting[0], "A ring of stages",
-            f"Shared memory holds {many(stages, 'stage')} in a ring. The first is waited for; the others have until "
-            "their own phase to arrive.",
+            f"Shared memory holds {many(stages, 'stage')} in a ring. "
+            + ("The first is waited for; the others have until their own phase to arrive."
+               if run.loads_are_asynchronous else "Here the threads have stored all of them "
+               "themselves."),
             ("stages", "source"),
-            before=f"Nothing is multiplied yet, and the block has closed a group of copies for each stage that it "
-            "fills ahead.",
-            ask=ask("How many stages are under way?", begun(run, waiting[0]), "stage",
+            before="Nothing is multiplied yet, and the block has closed a group for each stage "
+            "that it fills ahead.",
+            ask=ask("How many stages are filled ahead?", begun(run, waiting[0]), "stage",
                     (1, 2, stages, stages + 1),
                     {stages: "One stage must be free: it is filled while the first is used."}),
         )  # fmt: skip
@@ -234,8 +252,8 @@ def multistage(run: Run) -> Iterator[Stop]:
     first = all_products[0]
     yield Stop(
         first, "Fragments a step ahead",
-        f"The fragments of the next step of k were loaded before this product: into a second set of registers, so "
-        "that the tensor cores never wait for a load in front of them.",
+        "The fragments of the next step of k were loaded before this product: into a second set of "
+        "registers, so that the tensor cores never wait for a load in front of them.",
         ("fragments", "source"),
     )  # fmt: skip
     turn = _second_fill(run)
@@ -250,7 +268,8 @@ def multistage(run: Run) -> Iterator[Stop]:
     if inner:
         yield Stop(
             inner[-1], "One barrier a phase",
-            "A barrier each phase says that the next tiles are whole, and that nobody reads these any more.",
+            "A barrier each phase says that the next tiles are whole, and that nobody reads these "
+            "any more.",
             ("source", "stages"),
             before=f"Between the first product and the last the kernel goes through "
             f"{many(-(-run.size('k') // run.macro('BLOCK_K')), 'phase')} of k.",
@@ -258,14 +277,20 @@ def multistage(run: Run) -> Iterator[Stop]:
                     (2 * len(inner), 1, len(inner) + 2),
                     {2 * len(inner): "Two a phase: so it was with a single buffer."}),
         )  # fmt: skip
-    if before_c is not None and run.first("store", "shared", after=all_products[-1], before=before_c) is not None:
+    if (
+        before_c is not None
+        and run.first("store", "shared", after=all_products[-1], before=before_c) is not None
+    ):
         yield Stop(
             before_c, "C goes through shared memory",
-            f"A lane's sums lie in pairs. By way of shared memory each lane gets {run.steps[before_c]['width']} bytes "
-            f"side by side: warp 0 stores {run.bytes(before_c, 0):,} bytes in {many(run.sectors(before_c), 'sector')}.",
+            "A lane's sums lie in pairs. By way of shared memory each lane gets "
+            f"{run.steps[before_c]['width']} bytes side by side: warp 0 stores "
+            f"{run.bytes(before_c, 0):,} bytes in {many(run.sectors(before_c), 'sector')}.",
             ("c", "shared", "source"), shows_sectors=True,
         )  # fmt: skip
-    yield from _conclusion(run, "The next rung, warpgroup, lets the tensor cores read shared memory themselves.")
+    yield from _conclusion(
+        run, "The next rung, warpgroup, lets the tensor cores read shared memory themselves."
+    )
 
 
 def _second_fill(run: Run) -> int | None:

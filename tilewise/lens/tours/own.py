@@ -16,13 +16,18 @@ def launched(run: Run) -> str:
     of_what = ""
     if problem:
         m, n, k = (run.size(name) for name in "mnk")
-        of_what = f"C ({m:,} × {n:,}) is the product of A ({m:,} × {k:,}) and B ({k:,} × {n:,}). "
+        of_what = f"C ({m:,} x {n:,}) is the product of A ({m:,} x {k:,}) and B ({k:,} x {n:,}). "
     warps = f" ({many(run.warps, 'warp')})" if run.threads > WARP else ""
     blocks = (
-        f"One block of {many(run.threads, 'thread')}{warps} computes it"
-        if run.blocks == 1 else
-        f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} compute it"
-    ) if problem else f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} run"  # fmt: skip
+        (
+            f"One block of {many(run.threads, 'thread')}{warps} computes it"
+            if run.blocks == 1
+            else f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} compute it"
+        )
+        if problem
+        else f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} "
+    )
+    "run"  # fmt: skip
     return f"{of_what}{blocks}."
 
 
@@ -33,7 +38,9 @@ def moved(run: Run) -> str:
     stores = sum(run.values(i) for i in run.each("store", "global"))
     found = []
     if loads:
-        found.append(f"loads {many(loads, 'value')}" + (f" in {many(sectors, 'sector')}" if sectors else ""))
+        found.append(
+            f"loads {many(loads, 'value')}" + (f" in {many(sectors, 'sector')}" if sectors else "")
+        )
     if stores:
         found.append(f"stores {many(stores, 'value')}")
     if run.barriers():
@@ -47,11 +54,17 @@ def moved(run: Run) -> str:
     return f"{name} {', '.join(others)}{' and ' if others else ''}{last}{cut}."
 
 
+def asked(run: Run, i: int) -> int:
+    """Bytes of global memory that a step's warps ask for, what several ask for counted for each."""
+    return sum(run.bytes(i, warp) for warp in {t // WARP for t in run.who(i)})
+
+
 def worst(run: Run) -> int | None:
     """The access to global memory that uses the least of what it moves, where some is wasted."""
     found = [
-        (run.bytes(i) / (SECTOR * run.steps[i]["sectors"]), i)
-        for i in run.each(space="global") if run.steps[i].get("sectors") and run.steps[i].get("array")
+        (asked(run, i) / (SECTOR * run.steps[i]["sectors"]), i)
+        for i in run.each(space="global")
+        if run.steps[i].get("sectors") and run.steps[i].get("array")
     ]  # fmt: skip
     share, step = min(found, default=(1.0, None))
     return step if share < 1 else None
@@ -70,13 +83,14 @@ def _found(run: Run) -> Iterator[Stop]:
     worst_access = worst(run)
     if worst_access is not None:
         it = run.steps[worst_access]
-        warps = len({t // WARP for t in run.who(worst_access)})
-        fewest = -(-run.bytes(worst_access) // SECTOR)
+        warps = {t // WARP for t in run.who(worst_access)}
+        fewest = sum(-(-run.bytes(worst_access, warp) // SECTOR) for warp in warps)
         yield Stop(
             worst_access, "The access that wastes most",
-            f"{many(it['requests'], 'request')} of {many(warps, 'warp')} touch {many(it['sectors'], 'sector')} for "
-            f"{run.bytes(worst_access):,} different bytes of {it['array']}. Side by side they would take {fewest:,}.",
-            (it["array"], "source"), shows_sectors=True,
+            f"{many(it['requests'], 'request')} of {many(len(warps), 'warp')}: "
+            f"{many(it['sectors'], 'sector')} for {asked(run, worst_access):,} bytes of "
+            f"{it['array']}. If the bytes lay side by side, {fewest:,} would do.",
+            (it["array"], "requests", "source"), shows_sectors=True,
             warp=min(run.who(worst_access)) // WARP,
         )  # fmt: skip
     conflicts = max(run.each(space="shared"), default=None,
@@ -85,8 +99,9 @@ def _found(run: Run) -> Iterator[Stop]:
         it = run.steps[conflicts]
         yield Stop(
             conflicts, "The worst bank conflict",
-            f"{many(it['requests'], 'request')} to shared memory make {many(it['conflicts'], 'conflict')}: lanes of a "
-            "warp want different words of one bank, and are served in turn.",
+            f"{many(it['requests'], 'request')} to shared memory make "
+            f"{many(it['conflicts'], 'conflict')}: lanes of a warp want different words of one "
+            "bank, and are served in turn.",
             ("banks", "source"), warp=min(run.who(conflicts)) // WARP,
         )  # fmt: skip
     load = run.first("load", "global")
@@ -95,13 +110,15 @@ def _found(run: Run) -> Iterator[Stop]:
             load, "The first load",
             f"{many(len(run.at(load)), 'thread')} load from {run.steps[load]['array']}: "
             f"{many(run.steps[load]['sectors'], 'sector')}.",
-            (run.steps[load]["array"], "source"), shows_sectors=True, warp=min(run.who(load)) // WARP,
+            (run.steps[load]["array"], "requests", "source"), shows_sectors=True,
+            warp=min(run.who(load)) // WARP,
         )  # fmt: skip
     barriers = run.barriers()
     if barriers:
         yield Stop(
             barriers[0], "The first barrier",
-            f"The whole block waits here, {many(len(barriers), 'time')} in all.", ("threads", "source"),
+            f"The whole block waits here, {many(len(barriers), 'time')} in all.",
+            ("arrivals", "threads", "source"),
         )  # fmt: skip
     stores = run.each("store", "global")
     if stores and run.steps[stores[-1]].get("array"):

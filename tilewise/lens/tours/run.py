@@ -133,6 +133,16 @@ class Run:
         found = self.each(kind, space, array, **more)
         return found[0] if found else None
 
+    def is_asynchronous(self, i: int) -> bool:
+        """Whether a load is a copy to shared memory that goes on by itself."""
+        text = str(self.trace["instructions"][self.steps[i]["i"]]["text"])
+        return "cp.async" in text
+
+    @property
+    def loads_are_asynchronous(self) -> bool:
+        load = self.first("load", "global")
+        return load is not None and self.is_asynchronous(load)
+
     def barriers(self, **more: Any) -> list[int]:
         """The steps in which the whole block waits."""
         return self.each("barrier", where=lambda i: self.steps[i].get("scope") == "block", **more)
@@ -254,7 +264,7 @@ class Run:
         columns = next(x["leading"] for x in self.trace["arrays"] if x["name"] == "c")
         down = {x // columns for x in self.stored}
         across = {x % columns for x in self.stored}
-        return f"{len(down)} × {len(across)}"
+        return f"{len(down)} x {len(across)}"
 
     @property
     def phases(self) -> int:

@@ -8,6 +8,9 @@ word       the page highlights
 an array's its rows and columns in global memory, as ``"a"``
 name
 traffic    the loads from global memory so far
+requests   a warp's request and the sectors that it touches
+sum        one thread's multiply-add, with its factors
+arrivals   the warps that have arrived at a barrier
 shared     the arrays in shared memory
 banks      the words of shared memory, a bank a column
 threads    the threads with their last results
@@ -133,6 +136,9 @@ class Stop:
         Whose accesses the banks, the pieces and the fragments show.
     shows_sectors : bool
         Whether the array has the sectors marked that the warp's access touches.
+    mark : mapping or None
+        What is marked besides: ``{"thread": 0}``, an element of an array as ``{"array": "a",
+        "at": 5}``, or a cell of shared memory as ``{"byte": 8}``.
     """
 
     step: int
@@ -144,12 +150,15 @@ class Stop:
     block: int = 0
     warp: int = 0
     shows_sectors: bool = False
+    mark: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {
             "block": self.block, "step": self.step, "title": self.title, "text": self.text,
             "look": list(self.look), "warp": self.warp, "sectors": self.shows_sectors,
         }  # fmt: skip
+        if self.mark is not None:
+            found["mark"] = dict(self.mark)
         if self.ask is not None:
             found |= {"before": self.before, "ask": self.ask.to_dict()}
         return found
