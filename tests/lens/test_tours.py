@@ -293,8 +293,9 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
         and isinstance(node.body[0], ast.Expr)
     }  # fmt: skip
     for node in ast.walk(tree):
-        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
-        if is_text and id(node) not in documents:
+        if not isinstance(node, ast.Constant) or id(node) in documents:
+            continue
+        if isinstance(node.value, str):
             yield node.lineno, node.value
 
 

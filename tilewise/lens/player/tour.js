@@ -134,7 +134,7 @@ function followAddress() {
 
 // The panel, and of an array its box.
 function placeOf(name) {
-  const box = document.querySelector(`#arrays .of-${CSS.escape(name)}`);
+  const box = document.querySelector(`#arrays .array.of-${CSS.escape(name)}`);
   const panel = (box || $(name))?.closest(".panel");
   return panel && !panel.hidden ? { panel, box } : null;
 }

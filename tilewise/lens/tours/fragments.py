@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 from tilewise.devices.occupancy import WARP
 from tilewise.lens.tours.copies import VECTOR, begins, begun, waits
@@ -25,7 +26,7 @@ def tile(run: Run) -> Iterator[Stop]:
     )  # fmt: skip
 
 
-def products(run: Run, **more: int) -> list[int]:
+def products(run: Run, **more: Any) -> list[int]:
     return run.each("matrix", **more)
 
 

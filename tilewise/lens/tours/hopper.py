@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import prod
+from typing import Any
 
 from tilewise.devices.occupancy import WARP
 from tilewise.lens.tours.copies import VECTOR
@@ -16,14 +17,14 @@ GROUP = 128  # threads of a warpgroup
 SWIZZLE = 128  # bytes of a row, whose pieces are exchanged
 
 
-def copies(run: Run, **more: int) -> list[int]:
+def copies(run: Run, **more: Any) -> list[int]:
     """The steps in which this block begins bulk copies to its shared memory."""
     return run.each("copy", where=lambda i: _is_own(run, i), **more)
 
 
 def _is_own(run: Run, i: int) -> bool:
     copy = run.steps[i].get("copy")
-    return bool(copy) and not copy["store"] and not copy["outside"]
+    return copy is not None and not copy["store"] and not copy["outside"]
 
 
 def groups(run: Run) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP
@@ -14,7 +15,7 @@ from tilewise.lens.tours.tiles import fewer
 VECTOR = 16  # bytes, the most that a thread accesses at once
 
 
-def of_thread(run: Run, **more: int | None) -> int:
+def of_thread(run: Run, **more: Any) -> int:
     """Values that thread 0 reads from shared memory."""
     found = 0
     for i in run.each("load", "shared", **more):

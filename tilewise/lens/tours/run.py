@@ -247,7 +247,8 @@ class Run:
     def values(self, i: int) -> int:
         """Values that a step's threads load from global memory, or store there."""
         step = self.steps[i]
-        return len(self.at(i)) * max(1, step["width"] // self.element(step["array"] or ""))
+        each: int = step["width"] // self.element(step["array"] or "")
+        return len(self.at(i)) * max(1, each)
 
     @cached_property
     def stored(self) -> set[int]:
