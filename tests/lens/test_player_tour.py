@@ -34,7 +34,7 @@ TEXTS_TOO_SMALL = """() => [...document.querySelectorAll('#opening *, #tour *')]
 # all of them, and whether the card is on the screen.
 SEEN = """() => {
     const card = document.getElementById('tour').getBoundingClientRect();
-    const found = document.querySelector('.array.pointed') || document.querySelector('.panel.pointed');
+    const found = document.querySelector('.panel.pointed') || document.querySelector('.array.pointed');
     const { top, bottom, left, right } = found.getBoundingClientRect();
     const below = card.top > 8 && card.bottom >= window.innerHeight - 1;
     const [from, to] = below ? [0, card.top] : [card.bottom, window.innerHeight];

@@ -96,8 +96,8 @@ function pictureOfGrid(parent) {
   const rows = Math.min(down > 1 ? down : Math.ceil(across / columns), 16);
   const each = 180 / columns > 22 ? 22 : 180 / columns;
   const svg = drawShape(parent, "svg", "whole", {
-    viewBox: `0 0 ${Math.max(columns * each + 2, 90)} ${rows * each + 20}`, role: "img",
-    style: sized(Math.max(columns * each, 90)),
+    viewBox: `0 0 ${columns * each + 2} ${rows * each + 2}`, role: "img",
+    style: sized(columns * each + 2),
     "aria-label": `A grid of ${trace.grid.join(" × ")} blocks; block ${recording.block.index.join(", ")} is shown.`,
   });
   const [x, y] = recording.block.index;
@@ -107,7 +107,6 @@ function pictureOfGrid(parent) {
     const isShown = down > 1 ? row === y && column === x : i === x;
     drawShape(svg, "rect", `block${isShown ? " shown" : ""}`, rectangle(column * each + 1, row * each + 1, each - 1, each - 1));
   }
-  drawShape(svg, "text", "", { x: 0, y: rows * each + 15 }, times(trace.grid.reduce((a, b) => a * b), "block"));
 }
 
 // A block's threads, warp by warp in two shades.
@@ -118,15 +117,14 @@ function pictureOfBlock(parent) {
   const each = Math.min(16, 150 / columns, 150 / rows);
   const warps = Math.ceil(threads / WARP);
   const svg = drawShape(parent, "svg", "whole", {
-    viewBox: `0 0 ${Math.max(columns * each + 2, 110)} ${rows * each + 20}`, role: "img",
-    style: sized(Math.max(columns * each + 2, 110)),
+    viewBox: `0 0 ${columns * each + 2} ${rows * each + 2}`, role: "img",
+    style: sized(columns * each + 2),
     "aria-label": `A block has ${times(threads, "thread")}, ${times(warps, "warp")} of at most ${WARP}.`,
   });
   for (let thread = 0; thread < threads; ++thread) {
     const at = rectangle((thread % columns) * each + 1, Math.floor(thread / columns) * each + 1, each - Math.min(1, each / 5), each - Math.min(1, each / 5));
     drawShape(svg, "rect", `thread${Math.floor(thread / WARP) % 2 ? " odd" : ""}`, at);
   }
-  drawShape(svg, "text", "", { x: 0, y: rows * each + 15 }, `${times(threads, "thread")}, ${times(warps, "warp")}`);
 }
 
 // Fills the opening. ``enter`` begins the tour, ``explore`` leaves it aside.
@@ -141,10 +139,11 @@ function buildCover(tour, enter, explore) {
   const isProduct = trace.problem && ["a", "b", "c"].every((name) => recording.array(name) >= 0);
   const whole = make(pictures, "figure");
   (isProduct ? pictureOfProduct : pictureOfGrid)(whole);
-  make(whole, "figcaption", "note", isProduct ? "The whole product, and one block's part of it" : "The grid, and the block that is shown");
+  make(whole, "figcaption", "note", isProduct ? "The whole product, and one block's part of it" : `The grid of ${times(trace.grid.reduce((a, b) => a * b), "block")}, and the one that is shown`);
   const block = make(pictures, "figure");
   pictureOfBlock(block);
-  make(block, "figcaption", "note", "That block's threads");
+  const { threads } = recording;
+  make(block, "figcaption", "note", `That block's ${times(threads, "thread")}, in ${times(Math.ceil(threads / WARP), "warp")}`);
   const says = make(cover, "div", "says");
   for (const sentence of tour.sentences) make(says, "p", "", sentence);
   const ways = make(cover, "div", "ways");

@@ -192,7 +192,7 @@ function writeCard() {
   setWidth($("tour-bar"), (stopped + 1) / tour.stops.length);
   setText($("tour-title"), stop.title);
   const { line } = recording.steps[stop.step];
-  const code = line === null ? "" : (trace.source.split("\n")[line - 1] || "").replace(/\/\/.*/, "").trim();
+  const code = line === null || stop.step === 0 ? "" : (trace.source.split("\n")[line - 1] || "").replace(/\/\/.*/, "").trim();
   $("tour-code").hidden = !code;
   setText($("tour-code-line"), code ? `line ${line}` : "");
   setText($("tour-code-text"), code);

@@ -9,7 +9,7 @@ from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP
 from tilewise.lens.tours.run import Run, served
 from tilewise.lens.tours.stop import Stop, ask, many
-from tilewise.lens.tours.threads import ends
+from tilewise.lens.tours.threads import ends, percent
 from tilewise.lens.tours.tiles import fewer
 
 VECTOR = 16  # bytes, the most that a thread accesses at once
@@ -48,8 +48,10 @@ def loads(run: Run, title: str, text: str) -> Iterator[Stop]:
     if a is None:
         return
     sectors, lanes = run.sectors(a), len(run.at(a, 0))
+    used = percent(run.bytes(a, 0), sectors * SECTOR)
     yield Stop(
-        a, title, text, ("a", "requests", "source"), shows_sectors=True,
+        a, title, f"{text} The warp uses {used} of the sectors' bytes.",
+        ("a", "requests", "source"), shows_sectors=True,
         before=f"The block loads its tile of A, {run.macro('BLOCK_K')} deep. In this instruction "
         f"warp 0 asks for {run.bytes(a, 0):,} bytes with {many(lanes, 'lane')}.",
         ask=ask("How many sectors does warp 0's load of A touch?", sectors, "sector",

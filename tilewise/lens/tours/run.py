@@ -167,6 +167,12 @@ class Run:
                 return str(one["name"])
         return ""
 
+    def at_line(self, part: str) -> int:
+        """The first step of a line that has this in it; the block's first where there is none."""
+        lines = self.trace["source"].split("\n")
+        return next((i for i, step in enumerate(self.steps)
+                     if step["line"] is not None and part in lines[step["line"] - 1]), 0)  # fmt: skip
+
     # ---- who ----
 
     def who(self, i: int) -> list[int]:

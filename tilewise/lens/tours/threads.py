@@ -249,7 +249,7 @@ def _grid(run: Run, text: str) -> Iterator[Stop]:
         f"multiprocessor has work. This block's part is {run.of_c()} elements, a thread each.",
         ("c", "threads"),
     )  # fmt: skip
-    yield Stop(0, "Who are neighbours?", text, ("threads", "source"))
+    yield Stop(run.at_line("threadIdx.x"), "Who are neighbours?", text, ("threads", "source"))
 
 
 def _loads(run: Run, is_by_rows: bool) -> Iterator[Stop]:

@@ -174,7 +174,7 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
     store = run.first("store", "shared")
     if store is not None:
         yield Stop(
-            store, f"Shared memory has {BANKS} banks",
+            max(store - 1, 0), f"Shared memory has {BANKS} banks",
             f"Word after word lies in bank after bank, {BANKS} of them, each {BYTES_OF_A_WORD} "
             "bytes wide. A bank serves one word in a turn, and lanes whose words lie in different "
             "banks are served at once.",
