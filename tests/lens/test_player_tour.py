@@ -34,7 +34,8 @@ TEXTS_TOO_SMALL = """() => [...document.querySelectorAll('#opening *, #tour *')]
 # all of them, and whether the card is on the screen.
 SEEN = """() => {
     const card = document.getElementById('tour').getBoundingClientRect();
-    const found = document.querySelector('.panel.pointed') || document.querySelector('.array.pointed');
+    const [found] = ['.panel', '.array'].flatMap(
+        kind => [...document.querySelectorAll(kind + '.pointed')]);
     const { top, bottom, left, right } = found.getBoundingClientRect();
     const below = card.top > 8 && card.bottom >= window.innerHeight - 1;
     const [from, to] = below ? [0, card.top] : [card.bottom, window.innerHeight];
@@ -54,7 +55,7 @@ def start(tab: Any) -> None:
 
 
 def typeset(text: str) -> str:
-    return text.replace(" × ", " x ")
+    return text.replace(" \N{MULTIPLICATION SIGN} ", " x ")
 
 
 @rungs
@@ -74,9 +75,10 @@ def test_every_stop_by_keyboard(show: Open, name: str, width: int) -> None:
             # Nothing gives the answer away: the page stands before the step.
             assert position(tab) == max(0, stop.step - 1)
             assert said(tab) == [stop.before, stop.ask.question]
-            assert typeset(tab.inner_text("#tour-choices")).split() == " ".join(
-                f"{i} {text}" for i, text in enumerate(stop.ask.choices, 1)
-            ).split()
+            assert (
+                typeset(tab.inner_text("#tour-choices")).split()
+                == " ".join(f"{i} {text}" for i, text in enumerate(stop.ask.choices, 1)).split()
+            )
             look_at(tab)
             tab.keyboard.press(str(stop.ask.right + 1 if number % 2 else 1))
             assert tab.evaluate(FOCUSED) == "tour-next"
@@ -173,11 +175,11 @@ def test_next_shows_the_answer_first(show: Open) -> None:
     ask = tour.stops[number].ask
     assert ask is not None
     assert tab.inner_text(".verdict") == f"{ask.choices[ask.right]}."
-    assert tab.inner_text("#tour-next") == "Next ›"
+    assert tab.inner_text("#tour-next").startswith("Next")
     # What was answered stays so.
     tab.keyboard.press("ArrowRight")
     tab.keyboard.press("ArrowLeft")
-    assert tab.inner_text("#tour-next") == "Next ›"
+    assert tab.inner_text("#tour-next").startswith("Next")
 
 
 def test_a_wrong_answer_is_told_why(show: Open) -> None:

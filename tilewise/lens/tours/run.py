@@ -170,8 +170,11 @@ class Run:
     def at_line(self, part: str) -> int:
         """The first step of a line that has this in it; the block's first where there is none."""
         lines = self.trace["source"].split("\n")
-        return next((i for i, step in enumerate(self.steps)
-                     if step["line"] is not None and part in lines[step["line"] - 1]), 0)  # fmt: skip
+        found = (
+            i for i, step in enumerate(self.steps)
+            if step["line"] is not None and part in lines[step["line"] - 1]
+        )  # fmt: skip
+        return next(found, 0)
 
     # ---- who ----
 
