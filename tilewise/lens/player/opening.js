@@ -1,11 +1,14 @@
 // Opening the page: the recording is unpacked, and laid out.
 
-const UNSEEN = 320; // pixels of what is not shown: it is fitted anew when it is
+const UNSEEN = 320; // pixels that what is not shown is fitted to
 
 function fit() {
   for (const view of views) {
     if (!view.fit) continue;
     const box = view.box || view.parent || $("words");
+    // What is not shown is fitted when it is; once it must be, to be drawn.
+    if (!box.clientWidth && view.isFitted) continue;
+    view.isFitted = true;
     view.fit(box.clientWidth || UNSEEN);
   }
   labelPhases();
@@ -111,7 +114,7 @@ async function start() {
   new ResizeObserver(() => {
     if (document.body.clientWidth === width) return;
     width = document.body.clientWidth;
-    fit();
+    fitAgain();
   }).observe(document.body);
 }
 

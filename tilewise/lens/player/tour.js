@@ -4,6 +4,7 @@
 // has the class of-NAME, and to stand somewhere it calls open(), showWarp(), pick...() and fit().
 
 const AROUND = 110; // pixels of headings and notes around a picture
+const MOST_CODE = 90; // letters of an instruction
 const LEAST_HIGH = 160; // pixels of a picture, at the least
 
 let tour = { question: "", sentences: [], stops: [], of_rung: false };
@@ -176,6 +177,9 @@ function fitStop() {
   draw();
 }
 
+// In a window of another width.
+const fitAgain = () => (isTouring() ? showStop() : fit());
+
 // Scrolls so that what is pointed at stands beside the text.
 function scrollToPlace(place) {
   if (!place) return;
@@ -192,7 +196,7 @@ function writeCard() {
   setWidth($("tour-bar"), (stopped + 1) / tour.stops.length);
   setText($("tour-title"), stop.title);
   const { line } = recording.steps[stop.step];
-  const code = line === null || stop.step === 0 ? "" : (trace.source.split("\n")[line - 1] || "").replace(/\/\/.*/, "").trim();
+  const code = stop.step === 0 ? "" : codeOf(recording.steps[stop.step]);
   $("tour-code").hidden = !code;
   setText($("tour-code-line"), code ? `line ${line}` : "");
   setText($("tour-code-text"), code);
@@ -209,6 +213,15 @@ function writeCard() {
   $("tour-back").disabled = stopped === 0;
   const isLast = stopped === tour.stops.length - 1;
   setText($("tour-next"), asks ? "Show the answer" : isLast ? "Explore freely" : "Next ›");
+}
+
+// The line of a step without its comment; of inline PTX the instruction itself.
+function codeOf({ line, i }) {
+  if (line === null) return "";
+  const code = (trace.source.split("\n")[line - 1] || "").replace(/\/\/.*/, "").trim();
+  if (!code.startsWith("asm")) return code;
+  const { text } = trace.instructions[i];
+  return text.length > MOST_CODE ? `${text.slice(0, MOST_CODE)} …` : text;
 }
 
 function writeVerdict(parent, ask, choice) {
@@ -328,7 +341,11 @@ async function openTour() {
   const text = await window.unpacked("guide");
   tour = JSON.parse(text.replace(/([\d,]) x (?=\d)/g, "$1 × "));
   buildTour();
+  // The picture is of the block that the tour is about.
+  const about = tour.stops.length ? tour.stops[0].block : 0;
+  if (about) open(about);
   buildCover(tour, () => enterTour(0), exploreFreely);
+  if (about) open(0);
   const again = $("tour-again");
   again.hidden = !tour.stops.length;
   again.addEventListener("click", () => enterTour(reached));
