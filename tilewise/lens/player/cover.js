@@ -1,13 +1,13 @@
 // What the page opens with: a question, a picture of the whole, and the way in.
 
-const SVG = "http://www.w3.org/2000/svg";
+const SHAPES = "http://www.w3.org/2000/svg";
 const LARGEST = 112; // of a picture's units: the longest side of a matrix
 const LEAST = 18; // and the shortest
 const APART = 14;
 const MOST_LINES_OF_BLOCKS = 64;
 
 function drawShape(parent, tag, className, attributes = {}, text = "") {
-  const made = document.createElementNS(SVG, tag);
+  const made = document.createElementNS(SHAPES, tag);
   if (className) made.setAttribute("class", className);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
   if (text) made.textContent = text;

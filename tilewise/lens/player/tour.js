@@ -134,7 +134,7 @@ function followAddress() {
 // ---- what is shown ----
 
 // The panel, and of an array its box.
-function placeOf(name) {
+function pointedPlace(name) {
   const box = document.querySelector(`#arrays .array.of-${CSS.escape(name)}`);
   const panel = (box || $(name))?.closest(".panel");
   return panel && !panel.hidden ? { panel, box } : null;
@@ -142,7 +142,9 @@ function placeOf(name) {
 
 // Shows the panels that a stop looks at, the most important first, and no others.
 function arrangePanels(look) {
-  const places = look.map(placeOf).filter(Boolean);
+  // What shows the next request, too, would answer the question.
+  const shown = isAsking() ? look.filter((name) => name !== "requests") : look;
+  const places = shown.map(pointedPlace).filter(Boolean);
   for (const one of document.querySelectorAll(".array.pointed")) one.classList.remove("pointed");
   for (const panel of document.querySelectorAll(".panel")) {
     const order = places.findIndex((place) => place.panel === panel);
@@ -193,7 +195,7 @@ function writeCard() {
   const asks = isAsking();
   const { ask } = stop;
   setText($("tour-count"), `Stop ${stopped + 1} of ${tour.stops.length}`);
-  setWidth($("tour-bar"), (stopped + 1) / tour.stops.length);
+  $("tour-bar").style.width = `${(100 * (stopped + 1)) / tour.stops.length}%`;
   setText($("tour-title"), stop.title);
   const { line } = recording.steps[stop.step];
   const code = stop.step === 0 ? "" : codeOf(recording.steps[stop.step]);

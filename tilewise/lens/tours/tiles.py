@@ -143,7 +143,8 @@ def reuses(run: Run, barrier: int) -> Iterator[Stop]:
         "that want the same word share it.",
         ("sum", "shared", "threads"),
     )  # fmt: skip
-    cell = min(run.at(reads[0]).values())
+    of_a = run.each("load", "shared", "sa", after=barrier, phase=phase) or reads
+    cell = min(run.at(of_a[0]).values())
     times = sum(list(run.at(i).values()).count(cell) for i in reads)
     yield Stop(
         reads[-1], "Used again and again",
