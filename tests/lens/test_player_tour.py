@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from reference import thorough
 
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS
+from tilewise.lens.player import page
 from tilewise.lens.tours.find import tour_of
 from tilewise.lens.trace import record
 from tilewise.lens.watch import watch
@@ -252,7 +254,7 @@ def test_a_kernel_of_one_s_own(show: Open) -> None:
 
 def test_a_trace_with_no_stops(show: Open) -> None:
     trace = sample()
-    trace["source"] = "nothing"
+    trace |= {"source": "nothing", "shared": []}
     for block in trace["blocks"]:
         block["steps"] = [step for step in block["steps"] if step["kind"] == "end"]
     tab = show(trace, at="")
@@ -261,6 +263,19 @@ def test_a_trace_with_no_stops(show: Open) -> None:
     tab.keyboard.press("Enter")
     assert tab.is_visible("#controls")
     assert not tab.is_visible("#tour-again")
+
+
+def test_a_damaged_tour_leaves_free_play(browser: Any, tmp_path: Path) -> None:
+    file = tmp_path / "player.html"
+    whole = page(of_rung("tiled"))
+    file.write_text(re.sub(r'(id="guide">).*(</script>)', r"\1H4sI\2", whole), encoding="utf-8")
+    tab = browser.new_page()
+    tab.goto(file.as_uri())
+    tab.wait_for_selector("body[data-shown]")
+    assert tab.locator("#tour-start").count() == 0
+    tab.click("#explore")
+    assert tab.is_visible("#controls")
+    tab.close()
 
 
 @thorough

@@ -22,7 +22,7 @@ FORMAT, VERSION = "tilewise trace", 1
 PROGRAM = (
     "origins.js", "state.js", "conflicts.js", "sectors.js", "story.js", "grids.js", "arrays.js",
     "lanes.js", "pieces.js", "fragments.js", "strips.js", "words.js", "details.js", "player.js",
-    "cover.js", "tour.js", "opening.js",
+    "tour.css", "cover.js", "tour.js", "opening.js",
 )  # fmt: skip
 
 
@@ -57,13 +57,22 @@ def page(trace: Mapping[str, Any]) -> str:
     data = json.dumps(trace, separators=(",", ":"), allow_nan=False)
     parts = {
         "title": html.escape(f"{trace.get('title') or trace.get('kernel', 'kernel')} - tilewise"),
-        "style": _text("player.css") + _text("tour.css"),
-        "program": _packed("\n".join(_text(name) for name in PROGRAM)),
+        "style": _text("player.css"),
+        "program": _packed("\n".join(map(_part, PROGRAM))),
         "trace": _packed(data),
         "guide": _packed(json.dumps(tour_of(trace).to_dict(), separators=(",", ":"))),
     }
     # All at once: what is put in is not looked through for marks.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], _text("player.html"))
+
+
+def _part(name: str) -> str:
+    """A part of the program; of a style sheet what puts it into the page, so that it is packed."""
+    text = _text(name)
+    if name.endswith(".js"):
+        return text
+    made = 'Object.assign(document.createElement("style"), { textContent: '
+    return f"document.head.append({made}{json.dumps(text)} }}));"
 
 
 def _packed(text: str) -> str:

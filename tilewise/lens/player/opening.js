@@ -106,10 +106,12 @@ async function start() {
     $("wait").textContent = `The recording in this page can't be read: ${error.message}`;
     return;
   }
-  document.body.classList.remove("waiting");
   heading();
   open(0);
   await openTour();
+  document.body.classList.remove("waiting");
+  followAddress();
+  document.body.dataset.shown = ""; // all is there
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
     if (document.body.clientWidth === width) return;

@@ -337,11 +337,14 @@ function buildTour() {
   }
 }
 
-// Once the recording is there.
+// Once the recording is there. Without its tour the page is for free play.
 async function openTour() {
-  // Sizes as 16 x 16 are set as such.
-  const text = await window.unpacked("guide");
-  tour = JSON.parse(text.replace(/([\d,]) x (?=\d)/g, "$1 × "));
+  try {
+    const text = await window.unpacked("guide");
+    tour = JSON.parse(text.replace(/([\d,]) x (?=\d)/g, "$1 × ")); // sizes, as 16 × 16
+  } catch {
+    tour.question = trace.title || trace.kernel;
+  }
   buildTour();
   // The picture is of the block that the tour is about.
   const about = tour.stops.length ? tour.stops[0].block : 0;
@@ -352,6 +355,4 @@ async function openTour() {
   again.hidden = !tour.stops.length;
   again.addEventListener("click", () => enterTour(reached));
   window.addEventListener("hashchange", followAddress);
-  followAddress();
-  document.body.dataset.shown = ""; // all is there
 }

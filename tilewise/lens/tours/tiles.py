@@ -202,7 +202,7 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
             barriers[0], "Everybody waits longer",
             f"Up to here {many(_conflicts(run, before=barriers[0]), 'conflict')}. At the barrier "
             "all wait for the slowest warp, and each turn has made it slower.",
-            ("threads", "banks"),
+            ("arrivals", "threads", "banks"),
         )  # fmt: skip
         worst = max(run.each("load", "shared", after=barriers[0]), default=None,
                     key=lambda i: (run.steps[i]["conflicts"], -i))  # fmt: skip
