@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from commands import SOURCE
 from player import of_rung, sample
@@ -318,8 +319,33 @@ def test_a_kernel_of_one_s_own() -> None:
     tour = tour_of(trace)
     assert not tour.is_of_rung
     assert tour.question == "What does talks do?"
-    assert "of 16 threads" in tour.sentences[0]
+    assert tour.sentences[0] == (
+        "C (8 x 8) is the product of A (8 x 8) and B (8 x 8). 4 blocks of 16 threads compute it."
+    )
     assert all(stop.ask is None for stop in tour.stops)
+
+
+def test_a_launch_that_is_no_product() -> None:
+    source = """__global__ void transpose(int n, const float* x, float* y) {
+        __shared__ float tile[32][32];
+        int i = blockIdx.x * 32 + threadIdx.x, j = blockIdx.y * 32 + threadIdx.y;
+        tile[threadIdx.x][threadIdx.y] = x[j * n + i];
+        __syncthreads();
+        y[i * n + j] = tile[threadIdx.x][threadIdx.y];
+    }"""
+    x = np.ones((64, 64), np.float32)
+    watched = Kernel(source, "transpose").watch((2, 2), (32, 32), [64, x, np.zeros_like(x)])
+    tour = tour_of(watched.trace.to_dict())
+    assert tour.sentences == (
+        "4 blocks of 1,024 threads (32 warps) run.",
+        "Block (0, 0) loads 1,024 values in 128 sectors, stores 1,024 values and waits at 1 "
+        "barrier.",
+    )
+    assert [(stop.title, stop.look[0]) for stop in tour.stops] == [
+        ("The first load", "x"), ("The worst bank conflict", "banks"),
+        ("The first barrier", "arrivals"), ("The access that wastes most", "y"),
+    ]  # fmt: skip
+    assert "make 992 conflicts" in tour.stops[1].text  # 31 more turns, 32 warps
 
 
 def test_a_kernel_that_only_has_a_rung_s_name() -> None:

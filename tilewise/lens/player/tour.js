@@ -50,7 +50,7 @@ function exploreFreely() {
   $("opening").hidden = true;
   $("tour").hidden = true;
   for (const panel of document.querySelectorAll(".panel")) panel.classList.remove("aside", "pointed");
-  for (const one of document.querySelectorAll(".array.pointed")) one.classList.remove("pointed");
+  for (const one of document.querySelectorAll(".array")) one.classList.remove("pointed", "aside");
   $("sectors").classList.remove("aside");
   pointed = picked = null;
   if (tour.stops.length) setText($("tour-again"), wasTouring ? `Tour, stop ${reached + 1}` : "Tour");
@@ -153,6 +153,8 @@ function arrangePanels(look) {
     panel.style.order = order < 0 ? "" : String(order);
   }
   for (const { box } of places) if (box) box.classList.add("pointed");
+  // Of arrays that are no product's, those alone.
+  for (const one of document.querySelectorAll("#arrays.flow > .array")) one.classList.toggle("aside", !one.matches(".pointed"));
   return places[0] || null;
 }
 
@@ -163,19 +165,21 @@ function spare() {
   return isBelow ? [8, card.top - 8] : [card.bottom + 8, window.innerHeight - 8];
 }
 
-// Lays the panels out, a product's matrices no higher than there is room beside the text.
+// Lays the panels out, arrays no higher than there is room beside the text.
 function fitStop() {
   window.scrollTo(0, 0);
-  const arrays = views.find((view) => view instanceof Arrays && view.product);
+  const arrays = views.find((view) => view instanceof Arrays);
   // What they are fitted to must not depend on how large they were.
   if (arrays) for (const { grid } of arrays.shown) grid.size(2);
   fit();
   if (!arrays) return;
   const [from, to] = spare();
+  const room = Math.max(to - from - AROUND, LEAST_HIGH);
   const [a, b] = arrays.shown;
-  const most = Math.floor(Math.max(to - from - AROUND, LEAST_HIGH) / (a.down + b.down));
-  if (a.grid.width <= most) return;
-  for (const { grid } of arrays.shown) grid.size(Math.max(2, most));
+  for (const { grid, down } of arrays.shown) {
+    const most = Math.floor(room / (arrays.product ? a.down + b.down : down));
+    if (grid.width > most) grid.size(Math.max(2, most));
+  }
   draw();
 }
 

@@ -12,23 +12,14 @@ from tilewise.lens.tours.stop import Stop, many
 
 def launched(run: Run) -> str:
     """What runs: of a product what it multiplies, and the grid."""
-    problem = run.trace.get("problem")
-    of_what = ""
-    if problem:
-        m, n, k = (run.size(name) for name in "mnk")
-        of_what = f"C ({m:,} x {n:,}) is the product of A ({m:,} x {k:,}) and B ({k:,} x {n:,}). "
     warps = f" ({many(run.warps, 'warp')})" if run.threads > WARP else ""
-    blocks = (
-        (
-            f"One block of {many(run.threads, 'thread')}{warps} computes it"
-            if run.blocks == 1
-            else f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} compute it"
-        )
-        if problem
-        else f"{many(run.blocks, 'block')} of {many(run.threads, 'thread')}{warps} "
-    )
-    "run"  # fmt: skip
-    return f"{of_what}{blocks}."
+    blocks = "One block" if run.blocks == 1 else many(run.blocks, "block")
+    who, s = f"{blocks} of {many(run.threads, 'thread')}{warps}", "s" * (run.blocks == 1)
+    if not run.trace.get("problem"):
+        return f"{who} run{s}."
+    m, n, k = (run.size(name) for name in "mnk")
+    of_what = f"C ({m:,} x {n:,}) is the product of A ({m:,} x {k:,}) and B ({k:,} x {n:,})."
+    return f"{of_what} {who} compute{s} it."
 
 
 def moved(run: Run) -> str:
@@ -108,7 +99,7 @@ def _found(run: Run) -> Iterator[Stop]:
     if load is not None and run.steps[load].get("array"):
         yield Stop(
             load, "The first load",
-            f"{many(len(run.at(load)), 'thread')} load from {run.steps[load]['array']}: "
+            f"A load from {run.steps[load]['array']} by {many(len(run.at(load)), 'thread')}: "
             f"{many(run.steps[load]['sectors'], 'sector')}.",
             (run.steps[load]["array"], "requests", "source"), shows_sectors=True,
             warp=min(run.who(load)) // WARP,
@@ -117,13 +108,15 @@ def _found(run: Run) -> Iterator[Stop]:
     if barriers:
         yield Stop(
             barriers[0], "The first barrier",
-            f"The whole block waits here, {many(len(barriers), 'time')} in all.",
+            f"The whole block waits here. It has {many(len(barriers), 'barrier')} on its way.",
             ("arrivals", "threads", "source"),
         )  # fmt: skip
     stores = run.each("store", "global")
     if stores and run.steps[stores[-1]].get("array"):
+        last = stores[-1]
+        name = run.steps[last]["array"]
         yield Stop(
-            stores[-1], "The last store",
-            f"{many(len(run.at(stores[-1])), 'thread')} store to {run.steps[stores[-1]]['array']}.",
-            (run.steps[stores[-1]]["array"], "source"), warp=min(run.who(stores[-1])) // WARP,
+            last, "The last store",
+            f"A store to {name} by {many(len(run.at(last)), 'thread')}.",
+            (name, "source"), warp=min(run.who(last)) // WARP,
         )  # fmt: skip
