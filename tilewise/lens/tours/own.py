@@ -108,7 +108,8 @@ def _found(run: Run) -> Iterator[Stop]:
     if barriers:
         yield Stop(
             barriers[0], "The first barrier",
-            f"The whole block waits here. It has {many(len(barriers), 'barrier')} on its way.",
+            f"The whole block waits here, at the first of {len(barriers)} barriers."
+            if len(barriers) > 1 else "The whole block waits here, at its only barrier.",
             ("arrivals", "threads", "source"),
         )  # fmt: skip
     stores = run.each("store", "global")
