@@ -18,13 +18,12 @@ from tilewise.lens.tours.find import tour_of
 from tilewise.lens.trace import record
 from tilewise.lens.watch import watch
 
-QUICK = ("tiled", "coalesced")
-rungs = pytest.mark.parametrize(
-    "name",
-    [each.name if each.name in QUICK else pytest.param(each.name, marks=thorough)
-     for each in RUNGS],
-)  # fmt: skip
-widths = pytest.mark.parametrize("width", [1280, 390])
+QUICK = (("tiled", 390), ("coalesced", 1280))
+CASES = [(each.name, width) for each in RUNGS for width in (1280, 390)]
+each_tour = pytest.mark.parametrize(
+    ("name", "width"),
+    [case if case in QUICK else pytest.param(*case, marks=thorough) for case in CASES],
+)
 
 TOO_WIDE = "document.documentElement.scrollWidth > window.innerWidth"
 FOCUSED = "document.activeElement.id"
@@ -60,8 +59,7 @@ def typeset(text: str) -> str:
     return text.replace(" \N{MULTIPLICATION SIGN} ", " x ")
 
 
-@rungs
-@widths
+@each_tour
 def test_every_stop_by_keyboard(show: Open, name: str, width: int) -> None:
     trace = of_rung(name)
     tour = tour_of(trace)
