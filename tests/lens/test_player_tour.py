@@ -59,6 +59,7 @@ def typeset(text: str) -> str:
     return text.replace(" \N{MULTIPLICATION SIGN} ", " x ")
 
 
+@pytest.mark.sampled(1)  # wide and narrow
 @each_tour
 def test_every_stop_by_keyboard(show: Open, name: str, width: int) -> None:
     trace = of_rung(name)
