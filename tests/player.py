@@ -173,7 +173,10 @@ def show(browser: Any, shared_tab: Any, tmp_path: Path) -> Iterator[Open]:
         ),
     }
 
-    def show(trace: dict[str, Any], width: int = 1280, height: int = 800, **more: Any) -> Any:
+    def show(
+        trace: dict[str, Any], width: int = 1280, height: int = 800, at: str = "play", **more: Any
+    ) -> Any:
+        """Opened for free play; with ``at`` empty at the opening, or at a stop, as ``stop-3``."""
         file = tmp_path / "player.html"
         file.write_text(page(trace), encoding="utf-8")
         tab = browser.new_page(**more) if more else shared_tab
@@ -183,8 +186,9 @@ def show(browser: Any, shared_tab: Any, tmp_path: Path) -> Iterator[Open]:
             opened.append(tab)
             for event, hear in heard.items():
                 tab.on(event, hear)
-        tab.goto(file.as_uri())
-        tab.wait_for_selector("body[data-step]")
+        tab.goto("about:blank")  # or another place in the same page would not load it anew
+        tab.goto(file.as_uri() + (f"#{at}" if at else ""))
+        tab.wait_for_selector("body[data-shown]")
         return tab
 
     yield show

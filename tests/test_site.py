@@ -149,7 +149,7 @@ def test_a_player_draws_in_its_frame(visit: Open, page: str) -> None:
     tab = visit(page)
     frame = tab.frame_locator(".player iframe")
     tab.locator(".player").scroll_into_view_if_needed()
-    frame.locator("body[data-step]").wait_for()
+    frame.locator("#explore").click()  # it opens with its question
     cells = frame.locator("#shared .grid .cell")
     cells.first.wait_for()
     assert cells.count() >= 128

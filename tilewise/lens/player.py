@@ -16,6 +16,7 @@ from importlib import resources
 from typing import Any
 
 from tilewise.lens.costs import costs, fair, phase_ends, together
+from tilewise.lens.tours.find import tour_of
 
 FORMAT, VERSION = "tilewise trace", 1
 # The programs, in the order in which their parts use one another.
@@ -26,7 +27,7 @@ _VIEWS = (
 )  # fmt: skip
 PROGRAM = (
     *_VIEWS, "arrivals.js", "fragments.js", "strips.js", "words.js", "details.js", "panels.js",
-    "player.js", "opening.js",
+    "player.js", "tour.css", "cover.js", "tour.js", "opening.js",
 )  # fmt: skip
 BESIDE = (*_VIEWS, "beside.js")
 _BODY = re.compile(r"<!-- body -->.*<!-- /body -->", re.DOTALL)
@@ -55,6 +56,7 @@ def page(trace: Mapping[str, Any]) -> str:
     return _whole(
         _text("player.html"), PROGRAM, _title(trace), _data(trace),
         _data([_costs(trace, number) for number in range(len(trace["blocks"]))]),
+        _data(tour_of(trace).to_dict()),
     )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def page_of_two(
         "told": list(told),
     }  # fmt: skip
     shell = _BODY.sub(lambda _: _text("beside.html"), _text("player.html"))
-    return _whole(shell, BESIDE, " beside ".join(titles), _data(data), "")
+    return _whole(shell, BESIDE, " beside ".join(titles), _data(data), "", "")
 
 
 def _check(trace: Mapping[str, Any]) -> None:
@@ -130,14 +132,26 @@ def _data(value: Any) -> str:
     return _packed(json.dumps(value, separators=(",", ":"), allow_nan=False))
 
 
-def _whole(shell: str, program: Sequence[str], title: str, trace: str, spent: str) -> str:
+def _whole(
+    shell: str, program: Sequence[str], title: str, trace: str, spent: str, guide: str
+) -> str:
     parts = {
-        "title": html.escape(f"{title} - tilewise"), "style": _text("player.css"),
-        "program": _packed("\n".join(_text(name) for name in program)),
-        "trace": trace, "costs": spent,
+        "title": html.escape(f"{title} - tilewise"),
+        "style": _text("player.css"),
+        "program": _packed("\n".join(map(_part, program))),
+        "trace": trace, "costs": spent, "guide": guide,
     }  # fmt: skip
     # All at once: what is put in is not looked through for marks.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], shell)
+
+
+def _part(name: str) -> str:
+    """A part of the program; of a style sheet what puts it into the page, so that it is packed."""
+    text = _text(name)
+    if name.endswith(".js"):
+        return text
+    made = 'Object.assign(document.createElement("style"), { textContent: '
+    return f"document.head.append({made}{json.dumps(text)} }}));"
 
 
 def _packed(text: str) -> str:

@@ -1,10 +1,15 @@
 // Opening the page: the recording is unpacked, and laid out.
 
+const UNSEEN = 320; // pixels that what is not shown is fitted to
+
 function fit() {
   for (const view of views) {
     if (!view.fit) continue;
     const box = view.box || view.parent || $("words");
-    view.fit(box.clientWidth);
+    // What is not shown is fitted when it is; once it must be, to be drawn.
+    if (!box.clientWidth && view.isFitted) continue;
+    view.isFitted = true;
+    view.fit(box.clientWidth || UNSEEN);
   }
   labelPhases();
   document.body.style.setProperty("--words", `${$("words").offsetHeight}px`);
@@ -97,14 +102,17 @@ async function start() {
     $("wait").textContent = `The recording in this page can't be read: ${error.message}`;
     return;
   }
-  document.body.classList.remove("waiting");
   heading();
   open(0);
+  await openTour();
+  document.body.classList.remove("waiting");
+  followAddress();
+  document.body.dataset.shown = ""; // all is there
   let width = document.body.clientWidth;
   new ResizeObserver(() => {
     if (document.body.clientWidth === width) return;
     width = document.body.clientWidth;
-    fit();
+    fitAgain();
   }).observe(document.body);
 }
 

@@ -118,6 +118,7 @@ document.addEventListener("keydown", (event) => {
   const bracket = (key === "[" || key === "]") && event.altKey && !event.metaKey;
   if (!bracket && (event.ctrlKey || event.altKey || event.metaKey)) return;
   if (target.matches("select") || $("keys").open) return;
+  if (tourKey(event)) return;
   if (key === "?") {
     event.preventDefault();
     play(false);
@@ -191,13 +192,13 @@ function point(target) {
   const line = target && target.closest && target.closest("#source .asks");
   tip(found);
   const before = pointed;
-  pointed = null;
+  pointed = guided();
   if (line) pointed = { line: line.number };
   else if (found && found.grid.part) pointed = found.grid.part(found.cell.place);
   if (pointed || before) draw();
 }
 
-document.addEventListener("pointerover", (event) => point(event.target));
+document.addEventListener("pointerover", (event) => isResting(event) || point(event.target));
 document.addEventListener("pointerleave", () => point(null));
 document.addEventListener("focusin", (event) => {
   const found = cellOf(event.target);
