@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from types import FunctionType
@@ -172,6 +173,8 @@ class Epilogue:
         parameters, optional = _parameters(function, len(sums))
         self.traced = _traced(function, sums, tuple(x for x in parameters if x not in optional))
         self.function: Callable[..., Any] = function
+        self.key = f"epilogue {next(_numbers)}"
+        registered[self.key] = self
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
         """Call the function, as on arrays."""
@@ -189,6 +192,9 @@ class Epilogue:
 SUM, PAIR = ("acc",), ("gate", "up")
 """What the first parameter of a function stands for, or of one of pairs the first two."""
 _interned: WeakValueDictionary[tuple[Any, ...], Traced] = WeakValueDictionary()
+_numbers = itertools.count()
+registered: WeakValueDictionary[str, Epilogue] = WeakValueDictionary()
+"""Those that there are, by their keys, which are constants where the objects are none."""
 
 
 def trace(

@@ -18,7 +18,7 @@ from tilewise.torch.linear import linear
 from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
 from tilewise.torch.mlp_operator import OPERATOR, check, fits
 from tilewise.torch.operator import check_tensors, matmul
-from tilewise.torch.with_epilogue import by_pytorch, cast, fused
+from tilewise.torch.with_epilogue import by_pytorch, cast, constant_of, fused, given_as
 
 Tensor = Any
 
@@ -92,9 +92,9 @@ def mlp(
     named = [("x", x), ("down", down), ("down_bias", down_bias)]
     check_tensors([*named, *(("weight", w) for w in weights), *(("bias", b) for b in biases)])
     if torch.compiler.is_compiling():
-        text = _text(activation, len(weights), bool(biases))
+        text = _text(constant_of(activation), len(weights), len(biases) > 0)
         return _by_operator(_cast(Layers(x, weights, biases, down, down_bias)), text)
-    function = epilogue_of(activation, len(weights), bool(biases))
+    function = epilogue_of(activation, len(weights), len(biases) > 0)
     layers = Layers(x, weights, biases, down, down_bias)
     if torch.is_autocast_enabled(x.device.type):
         layers = _cast(layers)
@@ -137,7 +137,7 @@ def _cast(layers: Layers) -> Layers:
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _text(activation: Any, matrices: int, has_biases: bool) -> str:
     """Return what a graph has of an activation, with the biases."""
-    return written(epilogue_of(activation, matrices, has_biases))
+    return written(epilogue_of(given_as(activation), matrices, has_biases))
 
 
 def _by_operator(layers: Layers, text: str) -> Tensor:

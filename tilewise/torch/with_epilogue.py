@@ -14,6 +14,8 @@ from tilewise.arrays.call import dtypes
 from tilewise.arrays.dispatched import DIRECT, Route, answer, route
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.epilogue import Epilogue
+from tilewise.epilogue.traced import registered
 from tilewise.epilogue.written import written
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.fused import Fused, Fusing
@@ -122,7 +124,9 @@ def in_graph(
     The epilogue is traced when the graph is made, and its text is a constant of the graph.
     """
     of_b = b if type(b) is tuple else (b,)
-    made = constants(epilogue, tuple(operands), len(of_b) if type(b) is tuple else 0, pairs)
+    made = constants(
+        constant_of(epilogue), tuple(operands), len(of_b) if type(b) is tuple else 0, pairs
+    )
     text, names, pairs, count, is_tuple, sums = made
     every = [operands[name] for name in names]
     is_recorded = torch.is_grad_enabled()
@@ -142,11 +146,27 @@ def in_graph(
     return returned(results, count, is_tuple)
 
 
+def constant_of(function: Any) -> Any:
+    """Return a function as an argument that every version of ``torch.compile`` takes as a constant.
+
+    Functions are; an Epilogue is not before PyTorch 2.13, but its key is.
+    """
+    return function.key if isinstance(function, Epilogue) else function
+
+
+def given_as(constant: Any) -> Any:
+    """Return the function, or the activation's name, that :func:`constant_of` is of."""
+    return registered.get(constant, constant) if isinstance(constant, str) else constant
+
+
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str | None) -> Any:
     """Return what a graph has of an epilogue, whose operands have these names."""
     asked = fusion.asked(
-        epilogue, dict.fromkeys(names, 0.0), (None,) * matrices if matrices else None, pairs
+        given_as(epilogue),
+        dict.fromkeys(names, 0.0),
+        (None,) * matrices if matrices else None,
+        pairs,
     )
     assert asked is not None
     function = asked.function
