@@ -178,18 +178,23 @@ def _models(record: Row) -> str:
             f"padded, {record['batch']} sequences of {record['context']:,}, "
             f"{'float32 weights under autocast' if record['autocast'] else 'all of it in 16 bits'}."
             " Padded is PyTorch with so many words that a row of logits is aligned. The loss is "
-            f"part of what is compiled. {checks['products']} products of linear layers and their "
+            "part of what is compiled. Two contenders are timed in turn, called one by one (eager) "
+            f"and captured in CUDA graphs. {checks['products']} products of linear layers and their "
             f"gradients were checked: the largest error is {checks['error_share']:.2f} of its "
             "bound."
         )
         lines = [
-            (name, f"{1e3 * seconds:.2f}", f"{training['tokens_a_second'][name]:,.0f}")
-            for name, seconds in training["seconds"].items()
-        ]
+            (
+                way, row["rival"], f"{1e3 * seconds[row['rival']]:.2f}",
+                row["ours"], f"{1e3 * seconds[row['ours']]:.2f}", f"{row['ratios'][way]:.3f}",
+            )
+            for row in training
+            for way, seconds in row["seconds"].items()
+        ]  # fmt: skip
         steps = [x for x in record["summaries"] if x["what"].startswith("training")]
         parts += ["### A training step\n", paragraph(told)]
         parts += [
-            table(("", "ms", "tokens a second"), lines, "lrr"),
+            table(("", "rival", "ms", "ours", "ms", "ratio"), lines, "llrlrr"),
             _summaries(steps, is_one=True),
         ]
     if decoding := record["decoding"]:
@@ -221,7 +226,7 @@ def _losses(record: Row, found: Row) -> str:
     is_within = "within" if found["is_within"] else "NOT within"
     told = (
         f"Of {found['steps'][-1]} steps on one batch of {record['batch']} sequences of "
-        f"{found['context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of the same "
+        f"{record['losses_context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of the same "
         f"seed at most (root mean square over the steps), and PyTorch's of other seeds {least:.4f} "
         f"from one another at least: {is_within} the spread of seeds."
     )
@@ -235,7 +240,7 @@ def _losses(record: Row, found: Row) -> str:
         )
         for i, step in enumerate(found["steps"])
     ]
-    heading = ("step", *(f"seed {i}" for i in range(found["seeds"])))
+    heading = ("step", *(f"seed {seed}" for seed in found["seeds"]))
     return paragraph(told) + "\n" + table(heading, lines, "r" * len(heading))
 
 
