@@ -179,8 +179,8 @@ def _models(record: Row) -> str:
             f"{'float32 weights under autocast' if record['autocast'] else 'all of it in 16 bits'}."
             " Padded is PyTorch with so many words that a row of logits is aligned. The loss is "
             "part of what is compiled. Two contenders are timed in turn, called one by one (eager) "
-            f"and captured in CUDA graphs. {checks['products']} products of linear layers and their "
-            f"gradients were checked: the largest error is {checks['error_share']:.2f} of its "
+            f"and captured in CUDA graphs. {checks['products']} products of linear layers and "
+            f"their gradients were checked: the largest error is {checks['error_share']:.2f} of its "
             "bound."
         )
         lines = [
@@ -226,8 +226,8 @@ def _losses(record: Row, found: Row) -> str:
     is_within = "within" if found["is_within"] else "NOT within"
     told = (
         f"Of {found['steps'][-1]} steps on one batch of {record['batch']} sequences of "
-        f"{record['losses_context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of the same "
-        f"seed at most (root mean square over the steps), and PyTorch's of other seeds {least:.4f} "
+        f"{record['losses_context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of "
+        f"the same seed at most (root mean square over the steps), and PyTorch's of other seeds {least:.4f} "
         f"from one another at least: {is_within} the spread of seeds."
     )
     lines = [
