@@ -180,8 +180,8 @@ def _models(record: Row) -> str:
             " Padded is PyTorch with so many words that a row of logits is aligned. The loss is "
             "part of what is compiled. Two contenders are timed in turn, called one by one (eager) "
             f"and captured in CUDA graphs. {checks['products']} products of linear layers and "
-            f"their gradients were checked: the largest error is {checks['error_share']:.2f} of its "
-            "bound."
+            f"their gradients were checked: the largest error is {checks['error_share']:.2f} of "
+            "its bound."
         )
         lines = [
             (
@@ -227,8 +227,8 @@ def _losses(record: Row, found: Row) -> str:
     told = (
         f"Of {found['steps'][-1]} steps on one batch of {record['batch']} sequences of "
         f"{record['losses_context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of "
-        f"the same seed at most (root mean square over the steps), and PyTorch's of other seeds {least:.4f} "
-        f"from one another at least: {is_within} the spread of seeds."
+        f"the same seed at most (root mean square over the steps), and PyTorch's of other seeds "
+        f"{least:.4f} from one another at least: {is_within} the spread of seeds."
     )
     lines = [
         (
