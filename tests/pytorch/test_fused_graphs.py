@@ -79,7 +79,7 @@ def test_in_one_graph(torch: Any, tw: Any, function: Callable[..., Any], backend
 
 def test_what_the_graph_calls(torch: Any, tw: Any) -> None:
     """One product forward, which stores one matrix besides, and two backward."""
-    from functorch.compile import (  # type: ignore[import-untyped]
+    from functorch.compile import (
         aot_module_simplified,
         make_boxed_func,
     )

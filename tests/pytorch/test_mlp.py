@@ -170,7 +170,7 @@ def test_in_one_graph(torch: Any, tw: Any, backend: str, gated: bool, how: str) 
 
 def test_the_derivative_is_part_of_a_product(torch: Any, tw: Any) -> None:
     """In the backward graph, no function of elements is left besides the biases' sums."""
-    from functorch.compile import (  # type: ignore[import-untyped]
+    from functorch.compile import (
         aot_module_simplified,
         make_boxed_func,
     )
