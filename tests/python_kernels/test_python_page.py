@@ -59,7 +59,9 @@ def test_program(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_looked_at() -> None:
-    assert list(PROGRAMS) == ["double.py", "program.py", "reverse.py", "train.py", "graph.py"]
+    assert list(PROGRAMS) == [
+        "double.py", "program.py", "reverse.py", "train.py", "fused.py", "mlp.py", "graph.py",
+    ]  # fmt: skip
 
 
 def _refresh() -> None:

@@ -10,6 +10,9 @@ from reference import thorough
 
 import tilewise
 from tilewise.arrays import dispatched
+
+pytest.importorskip("torch", reason="MLPs are PyTorch's")
+
 from tilewise.torch.activations import ACTIVATIONS
 
 

@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 
 import tilewise
 from tilewise.arrays import dispatched
+
+pytest.importorskip("torch", reason="MLPs are PyTorch's")
+
 from tilewise.bench import model_checks
 from tilewise.torch.activations import ACTIVATIONS
 

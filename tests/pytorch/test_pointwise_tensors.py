@@ -10,6 +10,9 @@ import pytest
 import tilewise
 from tilewise.epilogue import trace
 from tilewise.gemm.epilogue import Strided
+
+pytest.importorskip("torch", reason="the tensors are PyTorch's")
+
 from tilewise.torch.pointwise import asked_of, pointwise
 
 
