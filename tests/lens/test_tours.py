@@ -367,7 +367,7 @@ def strided(index: str) -> Tour:
 
 def test_the_worst_access_is_pointed_at() -> None:
     worst = next(s for s in strided("threadIdx.x * 32").stops if "wastes" in s.title)
-    assert "side by side, 128 would do" in worst.text  # 32 warps, each 4 sectors
+    assert "side by side, 128 would be enough" in worst.text  # 32 warps, each 4 sectors
     assert worst.look[0] == "a"
     assert not [s for s in strided("threadIdx.x").stops if "wastes" in s.title]
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewise.lens.tours.registers import group, of_thread, share
+from tilewise.lens.tours.registers import VECTOR, group, of_thread, share
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, ask, many
 from tilewise.lens.tours.threads import ends
 from tilewise.lens.tours.tiles import fewer
 
-VECTOR = 16  # bytes, the most that cp.async moves at once
-
 
 def arrived(run: Run, before: int) -> int:
-    """Threads' stores to shared memory up to a step: copies arrive by them."""
+    """Values that have arrived in shared memory before a step."""
     return sum(len(run.at(i)) for i in run.each("store", "shared", before=before))
 
 
 def begun(run: Run, before: int) -> int:
-    """Groups of cp.async that all of the block has closed before a step."""
+    """Groups of cp.async that the block has committed before a step."""
     return len(run.syncs("cp.async", "commit", before=before))
 
 
 def begins(run: Run) -> Iterator[Stop]:
-    """The first copies begin, and nothing is there yet."""
+    """The first copies begin; none of their values has arrived yet."""
     loads = run.each("load", "global")
     commits = run.syncs("cp.async", "commit")
     if not loads or not commits:
@@ -33,8 +31,8 @@ def begins(run: Run) -> Iterator[Stop]:
         yield Stop(
             loads[0], "Element by element",
             f"cp.async moves {VECTOR} bytes at once, and the rows are not aligned to that at this "
-            "size. So each thread loads and stores single values, and waits for them. Choose n and "
-            f"k as multiples of {VECTOR // run.element('a')} to see the copies.",
+            "size. So each thread loads single values, waits for them and stores them. Choose n "
+            f"and k as multiples of {VECTOR // run.element('a')} to see the copies.",
             ("a", "requests", "source"), shows_sectors=True,
             before=f"Warp 0 loads from A, {run.steps[loads[0]]['width']} bytes a lane.",
             ask=ask("How many sectors does this load of warp 0 touch?", run.sectors(loads[0]),
@@ -43,22 +41,22 @@ def begins(run: Run) -> Iterator[Stop]:
         return
     yield Stop(
         loads[0], "A copy begins",
-        "cp.async copies from global to shared memory by itself, past the registers. Warp 0's copy "
-        f"touches {many(run.sectors(loads[0]), 'sector')}, {run.steps[loads[0]]['width']} bytes a "
-        "lane.",
+        "cp.async copies from global to shared memory by itself, without going through registers. "
+        f"Warp 0 copies {run.steps[loads[0]]['width']} bytes a lane, and touches "
+        f"{many(run.sectors(loads[0]), 'sector')}.",
         ("a", "requests", "source"), shows_sectors=True,
     )  # fmt: skip
     asked = run.loaded("a", "b", before=commits[0])
     yield Stop(
         commits[0], "A group of copies",
-        "No value need be there before somebody waits for the group. The threads go on at once; "
-        "that is the point.",
+        "A thread may rely on none of the values until it has waited for their group. It goes on "
+        "at once, and that is what asynchronous copies are for.",
         ("shared", "stages", "source"),
-        before=f"The block has begun to copy {many(asked, 'value')}, and closes the group: "
-        "cp.async.commit_group.",
+        before=f"The block has begun to copy {many(asked, 'value')}, and closes the group "
+        "with cp.async.commit_group.",
         ask=ask("How many values may a thread rely on in shared memory now?",
                 arrived(run, commits[0]), "value", (asked, asked // 2, run.threads),
-                {asked: "They are on their way. Only a wait makes sure that they are there."}),
+                {asked: "They are on their way. Only a wait ensures that they are there."}),
     )  # fmt: skip
 
 
@@ -70,8 +68,8 @@ def waits(run: Run, is_brief: bool = False) -> Iterator[Stop]:
         yield Stop(
             wait[0], "Wait for a group",
             "cp.async.wait_group waits for all groups" + (
-                f" but the last{'' if allowed == 1 else f' {allowed}'}: what is not needed yet may "
-                "go on."
+                f" but the last{'' if allowed == 1 else f' {allowed}'}: copies whose values are "
+                "not needed yet may go on."
                 if allowed else ". What this thread copied is in shared memory now."
             ),
             ("stages", "shared", "source"),
@@ -79,9 +77,11 @@ def waits(run: Run, is_brief: bool = False) -> Iterator[Stop]:
     if barriers:
         yield Stop(
             barriers[0], "And for the others",
-            "A wait is for a thread's own copies. The barrier makes sure of everybody's."
+            "A wait covers only a thread's own copies. The barrier ensures that everybody's have "
+            "arrived."
             if run.loads_are_asynchronous else
-            "Each thread knows of its own stores. The barrier makes sure of everybody's.",
+            "Each thread knows only of its own stores. The barrier ensures that everybody's are "
+            "done.",
             ("arrivals", "threads", "shared"),
         )  # fmt: skip
 
@@ -102,7 +102,7 @@ def double_buffered(run: Run) -> Iterator[Stop]:
     if adds:
         yield Stop(
             adds[-1], "Multiply from one buffer",
-            f"{many(len(adds), 'multiply-add')} a thread, from "
+            f"Each thread does {many(len(adds), 'multiply-add')}, with "
             f"{many(of_thread(run, after=barriers[0], before=adds[-1] + 1), 'value')} of the first "
             "buffer.",
             ("sum", "threads", "shared"),
@@ -111,35 +111,36 @@ def double_buffered(run: Run) -> Iterator[Stop]:
     if copy is not None:
         yield Stop(
             copy, "Fill the other meanwhile",
-            "Half way through the phase the next tiles' copies begin, into the other buffer. They "
-            "have the rest of the phase to arrive.",
+            "Halfway through the phase the copies of the next tiles begin, into the other buffer. "
+            "They have the rest of the phase to arrive.",
             ("a", "stages", "source"), shows_sectors=True,
         )  # fmt: skip
     yield Stop(
         barriers[-1], "Fewer barriers",
-        "One barrier says two things: these tiles are whole, and everybody is through with the "
-        "other buffer. So one is enough where a single buffer needs two.",
+        "One barrier says two things: these tiles are complete, and everybody has finished with "
+        "the other buffer. So one barrier a phase is enough where a single buffer needs two.",
         ("source", "stages"),
-        before=f"The kernel has gone through {many(run.phases, 'phase')} of k.",
-        ask=ask("At how many barriers has the block waited for them?", len(barriers), "barrier",
-                (2 * run.phases, 1, run.phases + 2),
-                {2 * run.phases: "So it is with one buffer: two a phase."}),
+        before=f"The kernel goes through {many(run.phases, 'phase')} of k, and this is the last.",
+        ask=ask("At how many barriers does the block wait in all phases together?", len(barriers),
+                "barrier", (2 * run.phases, 1, run.phases + 2),
+                {2 * run.phases: "That is so with a single buffer: two barriers a phase."}),
     )  # fmt: skip
     if len(barriers) > 1:
         read = run.first("load", "shared", after=barriers[1])
         if read is not None:
             yield Stop(
                 read, "The buffers change places",
-                "The threads read the buffer that was filled meanwhile, and the one they have read "
-                "will be filled next.",
+                "The threads now read the buffer that was filled meanwhile. The buffer that they "
+                "read before is filled next.",
                 ("shared", "stages", "source"),
             )  # fmt: skip
         yield Stop(
             barriers[-1], "The last phase",
-            "Nothing is left to copy, and nobody waits for anything any more but for the others.",
+            "No tile is left to copy. Threads wait at this barrier once more, and then only "
+            "multiply.",
             ("stages", "threads"),
         )  # fmt: skip
-    yield from _conclusion(run, "The next rung, tuned, lets a sweep choose all sizes.")
+    yield from _conclusion(run, "In the next rung, tuned, a sweep has chosen all sizes.")
 
 
 def _conclusion(run: Run, text: str) -> Iterator[Stop]:
@@ -162,15 +163,16 @@ def tuned(run: Run) -> Iterator[Stop]:
     if waiting:
         yield Stop(
             waiting[0], "Several phases ahead",
-            f"The ring has {many(run.macro('STAGES'), 'stage')}. One is used, and the others may "
-            "be on their way.",
+            f"The ring has {many(run.macro('STAGES'), 'stage')}. While one is used, the copies for "
+            "the others may be on their way.",
             ("stages", "source"),
             before="Before the first multiply-add the block has begun the copies of several "
-            "phases, a group each.",
-            ask=ask("How many groups has it closed?", begun(run, waiting[0]), "group",
+            "phases, in one group a phase.",
+            ask=ask("How many groups has the block committed?", begun(run, waiting[0]), "group",
                     (1, run.macro("STAGES"), run.macro("STAGES") + 1),
-                    {1: "So double_buffered does it: one phase ahead.",
-                     run.macro("STAGES"): "Then no stage would be free to be read."}),
+                    {1: "That is so in double_buffered, which copies one phase ahead.",
+                     run.macro("STAGES"): "One stage must be free: it is filled while the first "
+                     "is used."}),
         )  # fmt: skip
     yield from waits(run)
     adds = group(run, barriers[0])
@@ -181,27 +183,28 @@ def tuned(run: Run) -> Iterator[Stop]:
             reads[0], "Lanes that share what they read",
             f"{many(len(at), 'lane')} of warp 0 read "
             f"{many(len(set(at.values())), 'different place')}, with "
-            f"{many(run.steps[reads[0]]['conflicts'], 'bank conflict')}. Which lane sits where was "
-            "chosen for that.",
+            f"{many(run.steps[reads[0]]['conflicts'], 'bank conflict')}. The lanes' places in the "
+            "warp's tile are chosen for that.",
             ("banks", "source"),
         )  # fmt: skip
     if adds:
         yield Stop(
             adds[-1], "There and back",
             f"A thread's {many(len(adds), 'multiply-add')} go through its elements there and back, "
-            "so that two in a row share a factor. The register file is then asked less often.",
+            "so that successive ones share a factor. That factor then comes from the register "
+            "file's cache, and the register file is read less often.",
             ("sum", "threads", "source"),
         )  # fmt: skip
     copy = _meanwhile(run, barriers[0])
     if copy is not None:
         yield Stop(
             copy, "Copies go on",
-            "While this phase is computed, the copies of a later one begin, with addresses that "
-            "are carried along and not computed anew.",
+            "While this phase is computed, the copies of a later phase begin. Their addresses are "
+            "incremented from phase to phase, and not computed anew.",
             ("a", "stages", "source"), shows_sectors=True,
         )  # fmt: skip
     yield from _conclusion(
         run,
-        "What is left in the loop are multiply-adds and their reads. The next rung hands them "
-        "to the tensor cores.",
+        "What is left in the loop is mostly multiply-adds and the reads of their factors. The next "
+        "rung multiplies on the tensor cores.",
     )

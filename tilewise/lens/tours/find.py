@@ -25,7 +25,7 @@ GUIDES: Mapping[str, Guide] = {
     "specialized": hopper.specialized, "persistent": hopper.persistent,
 }  # fmt: skip
 FEWEST = 2  # stops that make a tour
-# Rungs of which the last block is the one to see: it lies across the edge.
+# Rungs whose tour shows the last block, because it lies across the edge of C.
 LAST_BLOCK = ("tiled_branchless",)
 QUESTIONS: Mapping[str, str] = {
     "single_thread": "A GPU has thousands of lanes. What does one of them do alone?",
@@ -34,28 +34,28 @@ QUESTIONS: Mapping[str, str] = {
     "coalesced": "Two indices are swapped. Why is that worth so much?",
     "tiled_conflicts": "The same loads, the same product. Why does it take so much longer?",
     "tiled_branchless": "What does it cost to have no branch at the edge?",
-    "thread_tile_1d": "How can a thread multiply more, and read less?",
+    "thread_tile_1d": "How can a thread multiply more and read less?",
     "thread_tile_2d": "Why is a square of elements better than a column?",
-    "vectorized": "The same bytes by fewer instructions: what does it take?",
+    "vectorized": "How can fewer instructions move the same bytes?",
     "warp_tile": "Which lane should compute which element?",
-    "double_buffered": "Why should anybody wait for a load?",
-    "tuned": "The idea is found. What is left to gain?",
-    "tensor_core": "What changes when a warp multiplies whole matrices by one instruction?",
-    "ldmatrix": "How do a warp's lanes get the fragments that the tensor cores want?",
+    "double_buffered": "Why should a thread wait for a load?",
+    "tuned": "The ideas are all there. What is left to gain?",
+    "tensor_core": "What changes when a warp multiplies whole matrices with one instruction?",
+    "ldmatrix": "How do a warp's lanes get the fragments that the tensor cores need?",
     "multistage": "The tensor cores are fast. How does everything else keep out of their way?",
     "warpgroup": "What if no thread loads anything any more?",
     "specialized": "What if loading is a job of its own?",
-    "persistent": "A block ends, and the next begins with an empty ring. Can that be saved?",
+    "persistent": "A block ends, and the next begins with an empty ring. Can that be avoided?",
 }  # fmt: skip
 
 
 def tour_of(trace: Mapping[str, Any]) -> Tour:
-    """What the page of a trace opens with, and where its tour stops.
+    """The tour of a trace: what its page opens with, and where the tour stops.
 
     Parameters
     ----------
     trace : mapping
-        As docs/trace.md has it.
+        As docs/trace.md describes it.
     """
     rung = rung_of(trace)
     if rung is None:
@@ -68,7 +68,7 @@ def tour_of(trace: Mapping[str, Any]) -> Tour:
 
 
 def rung_of(trace: Mapping[str, Any]) -> Rung | None:
-    """The rung of the ladder that was recorded; None of a kernel that only has its name."""
+    """The rung that was recorded; None for any other kernel, even one with the name of a rung."""
     name = trace.get("title") or trace.get("kernel")
     found = next((each for each in RUNGS if each.name == name), None)
     if found is None or not trace.get("problem"):
@@ -77,7 +77,7 @@ def rung_of(trace: Mapping[str, Any]) -> Rung | None:
 
 
 def question(name: str, run: Run) -> str:
-    """What a rung makes one ask; of ``tiled`` with this launch's own figure."""
+    """What a rung makes one ask; for ``tiled`` with the ratio of this launch."""
     if name in QUESTIONS:
         return QUESTIONS[name]
     loads = run.loaded("a", "b")
@@ -87,12 +87,12 @@ def question(name: str, run: Run) -> str:
 
 
 def what(trace: Mapping[str, Any], run: Run) -> str:
-    """Of a kernel that is not on the ladder: what it is called."""
+    """The question for a kernel that is not on the ladder."""
     return f"What does {trace.get('title') or trace.get('kernel') or 'this kernel'} do?"
 
 
 def _tour(asked: str, run: Run, stops: tuple[Stop, ...], is_of_rung: bool) -> Tour:
-    # In the order of the steps, so that nobody is taken back.
+    # In the order of the steps, so that a tour never goes back.
     stops = tuple(sorted(stops, key=lambda each: each.step))
     sentences = tuple(filter(None, (own.launched(run), own.moved(run))))
     return Tour(asked, sentences, stops if len(stops) >= FEWEST else (), is_of_rung)

@@ -7,7 +7,8 @@ from math import prod
 from typing import Any
 
 from tilewise.devices.occupancy import WARP
-from tilewise.lens.tours.copies import VECTOR, begins, begun, waits
+from tilewise.lens.tours.copies import begins, begun, waits
+from tilewise.lens.tours.registers import VECTOR
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, ask, many
 from tilewise.lens.tours.threads import ends
@@ -19,9 +20,9 @@ def tile(run: Run) -> Iterator[Stop]:
     """The block's tile and its warps'."""
     yield Stop(
         0, "A warp is the unit",
-        f"This block computes {run.of_c()} elements of C with {many(run.warps, 'warp')}, each of "
-        f"which has a tile of {run.macro('WARP_M')} x {run.macro('WARP_N')}. The matrices' numbers "
-        f"have {run.element('a') * 8} bits.",
+        f"This block computes {run.of_c()} elements of C with {many(run.warps, 'warp')}. Each warp "
+        f"has a tile of {run.macro('WARP_M')} x {run.macro('WARP_N')}. Elements of A and B have "
+        f"{run.element('a') * 8} bits.",
         ("c", "threads"),
     )  # fmt: skip
 
@@ -40,27 +41,28 @@ def wide(run: Run, title: str = "The loads") -> Iterator[Stop]:
         a, title,
         f"A lane loads {width} bytes, {many(width // run.element('a'), 'value')}; warp 0's request "
         f"touches {many(run.sectors(a), 'sector')} for {run.bytes(a, 0):,} bytes."
-        + ("" if width == VECTOR else f" Rows that are {VECTOR}-byte aligned allow {VECTOR}."),
+        + ("" if width == VECTOR else
+           f" If the rows were {VECTOR}-byte aligned, a lane could load {VECTOR} bytes."),
         ("a", "requests", "source"), shows_sectors=True,
     )  # fmt: skip
 
 
 def product_stop(run: Run, i: int, title: str, look: tuple[str, ...]) -> Iterator[Stop]:
-    """A product, with its multiply-adds to predict."""
+    """A product of matrices: the question is how many multiply-adds it does."""
     shape = run.shape(i)
     if shape is None:
         return
     m, n, k = shape
     yield Stop(
         i, title,
-        f"{m} x {n} elements of D, each a sum of {k} products. A multiply-add of the rungs before "
-        f"is one a lane, {run.lanes} a warp.",
+        f"D has {m} x {n} elements, and each is a sum of {k} products. An instruction of the rungs "
+        f"before does one multiply-add a lane, {run.lanes} a warp.",
         look,
         before=f"A warp executes one mma.sync: a matrix of {m} x {k} times one of {k} x {n}.",
         ask=ask("How many multiply-adds does this one instruction do for a warp?", prod(shape),
                 "multiply-add", (run.lanes, m * n, m * k, prod(shape) // 2),
-                {run.lanes: "One a lane: so it was up to here.",
-                 m * n: f"So many elements D has; each takes {k}."}),
+                {run.lanes: "That is one a lane, as in the rungs before.",
+                 m * n: f"D has that many elements, and each takes {k} multiply-adds."}),
     )  # fmt: skip
 
 
@@ -72,8 +74,9 @@ def tensor_core(run: Run) -> Iterator[Stop]:
         it = run.steps[store]
         yield Stop(
             store, "Into padded rows",
-            "A tile's rows have padding behind them, so that lanes which load fragments later use "
-            f"different banks. The store itself makes {many(it['conflicts'], 'bank conflict')}.",
+            "A tile's rows have padding behind them, so that the lanes use different banks when "
+            "they load fragments later. The store itself makes "
+            f"{many(it['conflicts'], 'bank conflict')}.",
             ("shared", "banks", "source"),
         )  # fmt: skip
     barriers, all_products = run.barriers(), products(run)
@@ -89,30 +92,31 @@ def tensor_core(run: Run) -> Iterator[Stop]:
         pieces = len(reads)
         yield Stop(
             reads[-1], f"A lane gathers its part of {whose}",
-            "Pairs of neighbours along k lie side by side in A, so that one load fetches a pair."
+            "Two neighbours along k lie side by side in A, so one load fetches the pair."
             if whose == "A" else
-            "In B a pair along k lies one below the other. So each half of a pair is a load of its "
-            "own, and the two are put together.",
+            "Two neighbours along k lie one below the other in B, so each takes a load of its own, "
+            "and the thread packs the two into one register.",
             ("fragments", "shared", "source") if whose == "A" else ("shared", "source"),
             before=f"For the first products each lane needs its elements of {whose} in registers. "
             f"It loads them {it['width']} bytes at a time.",
             ask=ask("How many loads does a lane take for them?", pieces, "load",
                     (1, pieces // 2, 2 * pieces),
-                    {1: "One instruction for all of them: that is ldmatrix, the next rung."}),
+                    {1: "An instruction that loads whole matrices comes with ldmatrix, the next "
+                     "rung."}),
         )  # fmt: skip
     yield from product_stop(run, first, "The tensor core multiplies", ("fragments", "source"))
     yield Stop(
         first, "Who holds what",
         "Each lane holds a few elements of each matrix, at places that the instruction prescribes. "
-        "One lane's are marked; choose another element to see who holds it.",
+        "The elements of one lane are marked. Choose another element to see which lane holds it.",
         ("fragments",),
     )  # fmt: skip
     per = products(run, phase=run.steps[first]["phase"])
     yield Stop(
         per[-1], "All of a phase",
-        f"{many(len(per), 'product')} of each warp in this phase, and "
-        f"{many(len(of_a) + len(of_b), 'load')} a lane in front of the first of them. The loads "
-        "are now what costs instructions.",
+        f"Each warp multiplies with {many(len(per), 'mma.sync')} in this phase, and each lane made "
+        f"{many(len(of_a) + len(of_b), 'load')} before the first of them. Now it is the loads "
+        "that cost instructions.",
         ("threads", "fragments", "source"),
     )  # fmt: skip
     yield from stores_c(run)
@@ -124,7 +128,7 @@ def stores_c(run: Run) -> Iterator[Stop]:
     if store is not None:
         yield Stop(
             store, "Back to memory",
-            f"The sums are rounded to {run.element('c') * 8} bits. A lane stores "
+            f"The sums have been rounded to {run.element('c') * 8} bits. A lane stores "
             f"{run.steps[store]['width']} bytes; warp 0 touches "
             f"{many(run.sectors(store), 'sector')} for {run.bytes(store, 0):,} bytes.",
             ("c", "requests", "source"), shows_sectors=True,
@@ -137,7 +141,7 @@ def _conclusion(run: Run, text: str) -> Iterator[Stop]:
     )
     yield from ends(
         run, "C is stored",
-        f"{many(len(products(run)), 'product instruction')} of each warp made {adds:,} "
+        f"Each warp executed {many(len(products(run)), 'mma.sync')}: together {adds:,} "
         f"multiply-adds in this block. {text}",
     )  # fmt: skip
 
@@ -150,11 +154,12 @@ def ldmatrix(run: Run) -> Iterator[Stop]:
         it = run.steps[store]
         yield Stop(
             store, "A swizzle in place of padding",
-            "Each row has its pieces in another order: the piece's number XOR the row's. Eight "
-            "rows below one another then lie in all banks, and no memory is given away.",
+            f"In each row the pieces of {VECTOR} bytes are in another order: piece i lies at place "
+            "i XOR a number that changes with the row. The same piece of successive rows then lies "
+            "in different banks, and no memory is spent on padding.",
             ("pieces", "banks", "source"),
-            before=f"The tile is stored, {it['width']} bytes a lane, with no padding behind its "
-            "rows.",
+            before=f"The threads store the tile, {it['width']} bytes a lane, with no padding "
+            "behind its rows.",
             ask=ask("How many bank conflicts does the store make?", it["conflicts"], "conflict",
                     (it["requests"] * 4, it["requests"], 2 * it["requests"])),
         )  # fmt: skip
@@ -163,8 +168,8 @@ def ldmatrix(run: Run) -> Iterator[Stop]:
         return
     yield Stop(
         barriers[0], "Both tiles are whole",
-        f"The barrier. {many(run.loaded('a', 'b', before=barriers[0]), 'value')} lie in shared "
-        "memory.",
+        f"After this barrier {many(run.loaded('a', 'b', before=barriers[0]), 'value')} lie in "
+        "shared memory, and every warp may read them.",
         ("arrivals", "threads", "shared"),
     )  # fmt: skip
     yield from matrices(run, barriers[0])
@@ -176,29 +181,29 @@ def ldmatrix(run: Run) -> Iterator[Stop]:
     per = products(run, phase=phase)
     yield Stop(
         per[-1], "All of a phase",
-        f"{many(len(moves), 'ldmatrix')} for {many(len(per), 'product')} of each warp, where "
-        "tensor_core takes a load for every pair, and for every half of B's.",
+        f"Each warp executes {many(len(moves), 'ldmatrix')} for {many(len(per), 'mma.sync')}. In "
+        "tensor_core a lane takes a load for each pair of A and two for each pair of B.",
         ("pieces", "fragments", "source"),
     )  # fmt: skip
     yield from stores_c(run)
     yield from _conclusion(
-        run, "The next rung, multistage, keeps copies of several phases under way."
+        run, "The next rung, multistage, keeps the copies of several phases under way."
     )
 
 
 def matrices(run: Run, after: int, is_brief: bool = False) -> Iterator[Stop]:
-    """The first ldmatrix of each operand; where not ``is_brief``, with its banks."""
+    """The first ldmatrix of each operand; unless ``is_brief``, also the banks that it reads."""
     moves = run.each("load", "shared", after=after, where=lambda i: bool(run.steps[i].get("rows")))
     if not moves:
         return
     rows = len(run.at(moves[0], 0))
     yield Stop(
         moves[0], "ldmatrix",
-        f"Each lane gives the address of one row of {run.steps[moves[0]]['width']} bytes, {ROWS} "
-        "rows to a matrix, and gets the elements that the product needs of it.",
+        f"Each lane passes the address of one row of {run.steps[moves[0]]['width']} bytes, {ROWS} "
+        "rows to a matrix. It gets the elements that mma.sync needs in its registers.",
         ("fragments", "pieces", "source"),
-        before=f"A matrix has {ROWS} rows. In warp 0, {many(rows, 'lane')} give a row's address "
-        "each.",
+        before=f"A matrix has {ROWS} rows. In warp 0, {many(rows, 'lane')} each pass the address "
+        "of a row.",
         ask=ask("How many matrices does this one instruction load?", rows // ROWS, "matrix",
                 (1, 2, rows, 8)),
     )  # fmt: skip
@@ -206,16 +211,18 @@ def matrices(run: Run, after: int, is_brief: bool = False) -> Iterator[Stop]:
     if not is_brief:
         yield Stop(
             moves[0], "One matrix after another",
-            f"A matrix's {ROWS} rows are served at once where they lie in different banks. Here "
-            f"that makes {many(run.steps[moves[0]]['conflicts'], 'bank conflict')}, thanks to the "
-            "swizzle.",
+            f"The {ROWS} rows of a matrix are served at once where they lie in different banks. "
+            f"With the swizzle there is {many(run.steps[moves[0]]['conflicts'], 'bank conflict')}."
+            if not run.steps[moves[0]]["conflicts"] else
+            f"The {ROWS} rows of a matrix are served at once where they lie in different banks. "
+            f"Here there are {many(run.steps[moves[0]]['conflicts'], 'bank conflict')}.",
             ("pieces", "source"),
         )  # fmt: skip
     if turned is not None:
         yield Stop(
-            turned, "B is turned over on its way",
-            "B's rows lie along n, and the product needs pairs along k. With .trans each matrix is "
-            "transposed as it is loaded, so that B lies in shared memory as it does in global "
+            turned, "B is transposed on its way",
+            "B's rows lie along n, and mma.sync needs pairs along k. With .trans each matrix is "
+            "transposed as it is loaded, so B can lie in shared memory as it does in global "
             "memory.",
             ("fragments", "source"),
         )  # fmt: skip
@@ -238,12 +245,12 @@ def multistage(run: Run) -> Iterator[Stop]:
         yield Stop(
             waiting[0], "A ring of stages",
             f"Shared memory holds {many(stages, 'stage')} in a ring. "
-            + ("The first is waited for; the others have until their own phase to arrive."
-               if run.loads_are_asynchronous else "Here the threads have stored all of them "
+            + ("The threads wait for the first; the others have until their own phase to arrive."
+               if run.loads_are_asynchronous else "Here the threads have stored all filled stages "
                "themselves."),
             ("stages", "source"),
-            before="Nothing is multiplied yet, and the block has closed a group for each stage "
-            "that it fills ahead.",
+            before="Nothing is multiplied yet. The block has committed a group for each stage that "
+            "it fills ahead.",
             ask=ask("How many stages are filled ahead?", begun(run, waiting[0]), "stage",
                     (1, 2, stages, stages + 1),
                     {stages: "One stage must be free: it is filled while the first is used."}),
@@ -253,15 +260,15 @@ def multistage(run: Run) -> Iterator[Stop]:
     first = all_products[0]
     yield Stop(
         first, "Fragments a step ahead",
-        "The fragments of the next step of k were loaded before this product: into a second set of "
-        "registers, so that the tensor cores never wait for a load in front of them.",
+        "Before this product the warp loaded the fragments of the next step of k, into a second "
+        "set of registers. So no product has to wait for a load right in front of it.",
         ("fragments", "source"),
     )  # fmt: skip
-    turn = _second_fill(run)
+    turn = second_fill(run)
     if turn is not None:
         yield Stop(
             turn, "The ring turns",
-            "The stage that everybody has read is filled again, for a phase that is still far off.",
+            "Everybody has read this stage, and it is filled again, for a phase that comes later.",
             ("stages", "source"),
         )  # fmt: skip
     before_c = run.first("store", "global", "c")
@@ -269,14 +276,14 @@ def multistage(run: Run) -> Iterator[Stop]:
     if inner:
         yield Stop(
             inner[-1], "One barrier a phase",
-            "A barrier each phase says that the next tiles are whole, and that nobody reads these "
-            "any more.",
+            "One barrier in each phase says that the next tiles are complete, and that nobody "
+            "reads the present ones any more.",
             ("source", "stages"),
             before=f"Between the first product and the last the kernel goes through "
             f"{many(-(-run.size('k') // run.macro('BLOCK_K')), 'phase')} of k.",
             ask=ask("How many barriers lie between them?", len(inner), "barrier",
                     (2 * len(inner), 1, len(inner) + 2),
-                    {2 * len(inner): "Two a phase: so it was with a single buffer."}),
+                    {2 * len(inner): "That is two a phase, as with a single buffer."}),
         )  # fmt: skip
     if (
         before_c is not None
@@ -284,8 +291,8 @@ def multistage(run: Run) -> Iterator[Stop]:
     ):
         yield Stop(
             before_c, "C goes through shared memory",
-            "A lane's sums lie in pairs. By way of shared memory each lane gets "
-            f"{run.steps[before_c]['width']} bytes side by side: warp 0 stores "
+            "A lane's sums are pairs of neighbours. By way of shared memory each lane gets "
+            f"{run.steps[before_c]['width']} bytes side by side, and warp 0 stores "
             f"{run.bytes(before_c, 0):,} bytes in {many(run.sectors(before_c), 'sector')}.",
             ("c", "shared", "source"), shows_sectors=True,
         )  # fmt: skip
@@ -294,7 +301,7 @@ def multistage(run: Run) -> Iterator[Stop]:
     )
 
 
-def _second_fill(run: Run) -> int | None:
+def second_fill(run: Run) -> int | None:
     """The step in which a stage begins to be filled for the second time."""
     again = [x["fills"][1]["begin"] for x in run.block.get("stages", ()) if len(x["fills"]) > 1]
     return min(again, default=None)

@@ -7,14 +7,14 @@ from math import prod
 from typing import Any
 
 from tilewise.devices.occupancy import WARP
-from tilewise.lens.tours.copies import VECTOR
-from tilewise.lens.tours.fragments import products
+from tilewise.lens.tours.fragments import products, second_fill
+from tilewise.lens.tours.registers import VECTOR
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, ask, many
 from tilewise.lens.tours.threads import ends
 
 GROUP = 128  # threads of a warpgroup
-SWIZZLE = 128  # bytes of a row, whose pieces are exchanged
+SWIZZLE = 128  # bytes of a row, in which the swizzle permutes pieces of 16 bytes
 
 
 def copies(run: Run, **more: Any) -> list[int]:
@@ -33,14 +33,15 @@ def groups(run: Run) -> int:
 
 
 def named(run: Run, i: int) -> str:
+    """The mbarriers that a step arrives at or waits for."""
     return " and ".join(run.steps[i]["sync"]["names"])
 
 
 def share(run: Run, text: str) -> Iterator[Stop]:
     yield Stop(
         0, "A block of warpgroups",
-        f"{many(run.threads, 'thread')}: {many(groups(run), 'warpgroup')} of four warps. The block "
-        f"computes {run.of_c()} elements of C. {text}",
+        f"The block has {many(run.threads, 'thread')}, which are {many(groups(run), 'warpgroup')} "
+        f"of four warps. It computes {run.of_c()} elements of C. {text}",
         ("c", "threads"),
     )  # fmt: skip
 
@@ -56,17 +57,17 @@ def barriers_in_memory(run: Run, text: str) -> Iterator[Stop]:
 
 
 def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
-    """The first bulk copies, unless ``is_brief``; where there is no tensor map, the elements'."""
+    """The first bulk copies, unless ``is_brief``; without a tensor map, the first loads."""
     first = copies(run)
     if not first:
         load = run.first("load", "global", "a")
         if load is not None:
             yield Stop(
                 load, "Element by element",
-                f"A TMA needs rows that are {VECTOR}-byte aligned. At this size they are not, so "
-                "that threads copy element by element: warp 0 touches "
-                f"{many(run.sectors(load), 'sector')}. Choose n and k as multiples of "
-                f"{VECTOR // run.element('a')} to see the TMA.",
+                f"The TMA needs rows that are {VECTOR}-byte aligned. At this size they are not, so "
+                "threads copy element by element. The first warp of this load touches "
+                f"{many(run.sectors(load, min(run.who(load)) // WARP), 'sector')}. Choose n and k "
+                f"as multiples of {VECTOR // run.element('a')} to see the TMA.",
                 ("a", "requests", "source"), shows_sectors=True,
                 before="The block loads its tiles.",
                 ask=ask("How many threads take part in this load?", len(run.at(load)), "thread",
@@ -79,20 +80,20 @@ def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
     if tells:
         yield Stop(
             tells[-1], "So many bytes will come",
-            f"The thread tells {named(run, tells[-1])} how many bytes to expect. Its round ends "
-            "when all of them are there: nobody counts copies, only bytes.",
+            f"The thread tells {named(run, tells[-1])} how many bytes to expect. Those who wait at "
+            "this mbarrier go on when all of the bytes have arrived: it counts bytes, not copies.",
             ("stages", "source"),
         )  # fmt: skip
     copy = run.steps[first[0]]["copy"]
     yield Stop(
         first[0], "One thread begins a copy",
-        "The TMA, a unit of its own, computes the addresses, swizzles and writes zeros past the "
-        "edge. The thread only says which box of the matrix.",
+        "The TMA, a unit of its own, computes the addresses, swizzles, and fills with zeros past "
+        "the edge. The thread only says which box of the matrix to copy.",
         ("a" if copy.get("array") != "b" else "b", "stages", "source"),
         before=f"A box of {copy['bytes']:,} bytes is to be copied to shared memory.",
         ask=ask("How many threads of the block are busy with it?", len(run.who(first[0])), "thread",
                 (run.threads, GROUP, WARP, 2),
-                {run.threads: "So it was with cp.async: each thread copied its own bytes."}),
+                {run.threads: "That is so with cp.async: each thread copies some of the bytes."}),
     )  # fmt: skip
     before = products(run)
     ahead = {name for i in copies(run, before=before[0] if before else len(run.steps))
@@ -100,8 +101,8 @@ def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
     if ahead:
         yield Stop(
             copies(run, before=before[0] if before else len(run.steps))[-1], "The ring fills up",
-            f"Before anything is multiplied, copies for {many(len(ahead), 'stage')} are under way, "
-            f"{run.macro('BLOCK_K')} of k each.",
+            f"Before anything is multiplied, copies for {many(len(ahead), 'stage')} are under way. "
+            f"A stage holds tiles that are {run.macro('BLOCK_K')} deep along k.",
             ("stages", "source"),
         )  # fmt: skip
 
@@ -116,7 +117,8 @@ def multiplies(run: Run, is_brief: bool = False) -> Iterator[Stop]:
         yield Stop(
             waits[-1], "Wait for the stage",
             f"{many(len(run.who(waits[-1])), 'thread')} wait at {named(run, waits[-1])} until "
-            + ("its bytes are there." if copies(run) else "all who fill its stage have arrived."),
+            + ("its bytes are there." if copies(run) else
+               "all threads that fill its stage have arrived."),
             ("warps", "stages", "source"),
         )  # fmt: skip
     shape = run.shape(first[0])
@@ -125,20 +127,20 @@ def multiplies(run: Run, is_brief: bool = False) -> Iterator[Stop]:
     m, n, k = shape
     yield Stop(
         first[0], "wgmma",
-        f"{m} x {n} x {k}, with A and B read where they lie in shared memory. There are no "
-        "fragments any more: what registers hold are sums.",
+        f"The tensor cores read A and B where they lie in shared memory. Registers hold only the "
+        f"sums, {m} x {n} of them in the warpgroup, and no fragments of A and B.",
         ("pieces", "source"),
         before=f"A warpgroup executes one wgmma: a matrix of {m} x {k} times one of {k} x {n}.",
         ask=ask("How many multiply-adds does this one instruction do?", prod(shape), "multiply-add",
                 (GROUP, m * n, prod(shape) // 4),
-                {GROUP: "One a thread: so it was before the tensor cores.",
+                {GROUP: "That is one a thread, as before the tensor cores.",
                  prod(shape) // 4: "That is one warp's share; four warps execute it together."}),
     )  # fmt: skip
     if run.steps[first[0]].get("reads") and not is_brief:
         yield Stop(
             first[0], "Where the operands lie",
             f"A descriptor says where a tile begins, and that its rows of {SWIZZLE} bytes are "
-            "swizzled: they are laid out so that eight rows below one another lie in all banks.",
+            "swizzled: the same piece of eight successive rows then lies in different banks.",
             ("pieces", "source"),
         )  # fmt: skip
 
@@ -158,20 +160,20 @@ def _conclusion(run: Run, text: str) -> Iterator[Stop]:
     adds = sum(prod(run.shape(i) or (0,)) * (len(run.who(i)) // GROUP) for i in products(run))
     yield from ends(
         run, "C is stored",
-        f"{many(run.loaded('a', 'b'), 'value')} came from global memory by this block's own doing, "
-        f"for {adds:,} multiply-adds. {text}",
+        f"This block loaded {many(run.loaded('a', 'b'), 'value')} from global memory for {adds:,} "
+        f"multiply-adds. {text}",
     )  # fmt: skip
 
 
-def _again(run: Run) -> int | None:
-    again = [x["fills"][1]["begin"] for x in run.block.get("stages", ()) if len(x["fills"]) > 1]
-    return min(again, default=None)
-
-
 def warpgroup(run: Run) -> Iterator[Stop]:
-    yield from share(run, "All of them both load and multiply.")
+    yield from share(
+        run,
+        "All warpgroups multiply, and one of their threads also begins the copies."
+        if copies(run)
+        else "All warpgroups both load and multiply.",
+    )
     yield from barriers_in_memory(
-        run, "One stands beside each stage of the ring, and counts what arrives there."
+        run, "Each stage of the ring has one, which counts what arrives there."
     )
     yield from begins(run)
     yield from multiplies(run)
@@ -182,47 +184,51 @@ def warpgroup(run: Run) -> Iterator[Stop]:
     if done:
         yield Stop(
             done[0], "Wait for the tensor cores",
-            "wgmma goes on by itself. Only behind wgmma.wait_group may the sums be read, and the "
-            "stage overwritten.",
+            "wgmma is asynchronous. Only after wgmma.wait_group may the threads read the sums and "
+            "overwrite the stage.",
             ("warps", "stages", "source"),
         )  # fmt: skip
     barriers = run.barriers(after=first[0])
     if barriers:
         yield Stop(
             barriers[0], "What is left of the old order",
-            "The thread that asks for tiles multiplies, too, and may overwrite a stage only when "
-            "all warps have read it. So the whole block meets in each phase, and the tensor cores "
-            "stand still meanwhile.",
+            "The thread that begins the copies multiplies, too, and may overwrite a stage only "
+            "when all warps have read it. So the whole block waits at a barrier in each phase, and "
+            "the tensor cores are idle meanwhile.",
             ("threads", "warps", "source"),
             before="The kernel goes through "
             f"{many(-(-run.size('k') // run.macro('BLOCK_K')), 'phase')} of k.",
-            ask=ask("How many times does the whole block meet at a barrier in them?",
+            ask=ask("How many times does the whole block wait at a barrier in these phases?",
                     len(barriers), "time", (0, 2 * len(barriers), 1),
-                    {0: "Not yet: the next rung does almost without."}),
+                    {0: "The next rung comes close to that."}),
         )  # fmt: skip
-    again = _again(run)
+    again = second_fill(run)
     if again is not None:
         yield Stop(
             again, "The ring turns",
-            "The stage that was read is filled again. There is one thread for it, and it was busy "
-            "multiplying until now.",
+            "The stage that was read is filled again. "
+            + ("One thread begins the copies, and it was busy multiplying until now."
+               if copies(run) else "The threads that fill it were busy multiplying until now."),
             ("stages", "source"),
         )  # fmt: skip
     yield from _conclusion(run, "The next rung, specialized, makes loading a role of its own.")
 
 
 def specialized(run: Run) -> Iterator[Stop]:
-    yield from share(run, "One warpgroup only loads, and the others only multiply.")
+    yield from share(
+        run,
+        "One warpgroup, the producer, only loads. The others, the consumers, only multiply.",
+    )
     yield from barriers_in_memory(
         run,
-        "Each stage has two: full says that its tiles are there, empty that nobody reads them "
-        "any more.",
+        "Each stage has two: full says that its tiles are there, and empty says that nobody reads "
+        "them any more.",
     )
     yield from begins(run, is_brief=True)
     yield from _stuck(run)
     yield from multiplies(run, is_brief=True)
     yield from _released(
-        run, "Now the loader may fill it again, and did not have to ask anybody else."
+        run, "The producer waits for nothing else before it fills the stage again."
     )
     first = products(run)
     if not first:
@@ -231,19 +237,21 @@ def specialized(run: Run) -> Iterator[Stop]:
     last, phases = first[-1], -(-run.size("k") // run.macro("BLOCK_K"))
     yield Stop(
         last, "No barrier of the whole block",
-        "Warpgroups wait for stages, and no more for each other.",
+        "Warpgroups wait for stages, and not for each other.",
         ("warps", "source"),
-        before=f"{many(len(first), 'product instruction')} of each consumer are done. In warpgroup "
-        "the block met at a barrier in every phase.",
-        ask=ask("At how many barriers has the whole block met here?", len(barriers), "barrier",
-                (phases, 0, 2, 2 * phases), {phases: "One a phase: so it was in warpgroup."}),
+        before=f"Each consumer has executed {many(len(first), 'wgmma')}. In the rung before, "
+        "warpgroup, the block waited at a barrier in every phase.",
+        ask=ask("At how many barriers has the whole block waited here?", len(barriers), "barrier",
+                (phases, 0, 2, 2 * phases), {phases: "That is one a phase, as in warpgroup."}),
     )  # fmt: skip
-    yield from stores(run, "The loader has long ended.")
-    yield from _conclusion(run, "The next rung, persistent, has the next tile loaded meanwhile.")
+    yield from stores(run, "The producer has nothing to do meanwhile.")
+    yield from _conclusion(
+        run, "In the next rung, persistent, the producer loads the next tile meanwhile."
+    )
 
 
 def _stuck(run: Run) -> Iterator[Stop]:
-    """Where the loader must wait for an empty stage."""
+    """Where the producer must wait for an empty stage."""
     waits = [i for i in run.syncs("mbarrier", "wait") if not run.steps[i]["sync"].get("passes")
              and named(run, i).startswith("empty")]  # fmt: skip
     if waits:
@@ -253,14 +261,14 @@ def _stuck(run: Run) -> Iterator[Stop]:
         ]  # fmt: skip
         yield Stop(
             waits[0], "As far as the ring reaches",
-            f"It waits at {named(run, waits[0])}: the ring is full, and nobody has read a stage "
-            "yet. From here on the consumers set its pace.",
+            f"The producer waits at {named(run, waits[0])}: the ring is full, and nobody has read "
+            "a stage yet. From here on the consumers set its pace.",
             ("warps", "stages", "source"),
-            before="The loader runs ahead: a stage after another, with no regard to who "
-            "multiplies.",
+            before="The producer runs ahead: it fills one stage after another, and does not wait "
+            "for the consumers.",
             ask=ask("After how many stages must it wait?", len(filled), "stage",
                     (1, len(filled) - 1, 2 * len(filled)),
-                    {1: "It would if there were one buffer."}),
+                    {1: "That would be so with a single buffer."}),
         )  # fmt: skip
 
 
@@ -274,11 +282,11 @@ def _released(run: Run, text: str) -> Iterator[Stop]:
             f"have been read. {text}",
             ("stages", "warps", "source"),
         )  # fmt: skip
-    again = _again(run)
+    again = second_fill(run)
     if again is not None:
         yield Stop(
             again, "And filled again",
-            "The loader asks for the tiles of a later phase, while the consumers multiply from "
+            "The producer loads the tiles of a later phase, while the consumers multiply those of "
             "another stage.",
             ("stages", "warps", "source"),
         )  # fmt: skip
@@ -286,7 +294,7 @@ def _released(run: Run, text: str) -> Iterator[Stop]:
 
 def persistent(run: Run) -> Iterator[Stop]:
     yield from share(
-        run, f"Blocks stay and take tile after tile; here the grid has {many(run.blocks, 'block')}."
+        run, f"Blocks take tile after tile of C; here the grid has {many(run.blocks, 'block')}."
     )
     meets = run.syncs("cluster", "wait")
     if meets:
@@ -311,23 +319,25 @@ def persistent(run: Run) -> Iterator[Stop]:
         own = sum(not run.steps[i]["copy"]["outside"] for i in mine)
         yield Stop(
             mine[-1], "Load B once for both",
-            f"It loads {own} and the other block {len(mine) - own}; the TMA writes each to the "
-            "shared memory of both, and counts the bytes at both mbarriers.",
+            f"This block loads {own} of them and the other block {len(mine) - own}. The TMA writes "
+            "each box to the shared memory of both blocks, and its bytes count at the mbarriers of "
+            "both.",
             ("b", "stages", "source"),
             before=f"A stage needs {many(len(mine), 'box')} of B.",
             ask=ask("How many of them does this block load itself?", own, "box",
                     (len(mine), 0, 1),
-                    {len(mine): "So it was in specialized: every block loaded all of its own."}),
+                    {len(mine): "That is so in specialized: every block loads all boxes itself."}),
         )  # fmt: skip
     yield from _stuck(run)
     yield from multiplies(run, is_brief=True)
     yield from _released(
         run,
-        "They arrive at both blocks' barriers, for each block loads into the other's stages, too.",
+        "They arrive at the barriers of both blocks, because each block also loads into the stages "
+        "of the other.",
     )
     yield from stores(
-        run, "Where tiles are left, the loader fills the ring for the next one meanwhile."
+        run, "If tiles of C are left, the producer fills the ring for the next one meanwhile."
     )
     yield from _conclusion(
-        run, "From here to tilewise.matmul there is no new idea of this kind, but every shape."
+        run, "tilewise.matmul is built on these ideas, and takes matrices of every shape."
     )

@@ -1,4 +1,4 @@
-"""Of any launch: what it is, in sentences from its trace, and where it is worth stopping."""
+"""The tour of any kernel: sentences on its launch, and stops that its trace alone suggests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewise.lens.tours.stop import Stop, many
 
 
 def launched(run: Run) -> str:
-    """What runs: of a product what it multiplies, and the grid."""
+    """The grid that runs, and if it is a product, its matrices."""
     warps = f" ({many(run.warps, 'warp')})" if run.threads > WARP else ""
     blocks = "One block" if run.blocks == 1 else many(run.blocks, "block")
     who, s = f"{blocks} of {many(run.threads, 'thread')}{warps}", "s" * (run.blocks == 1)
@@ -46,12 +46,12 @@ def moved(run: Run) -> str:
 
 
 def asked(run: Run, i: int) -> int:
-    """Bytes of global memory that a step's warps ask for, what several ask for counted for each."""
+    """Bytes of global memory that a step's warps ask for, added up over the warps."""
     return sum(run.bytes(i, warp) for warp in {t // WARP for t in run.who(i)})
 
 
 def worst(run: Run) -> int | None:
-    """The access to global memory that uses the least of what it moves, where some is wasted."""
+    """The access to global memory that uses the least of what it moves; None if none is wasted."""
     found = [
         (asked(run, i) / (SECTOR * run.steps[i]["sectors"]), i)
         for i in run.each(space="global")
@@ -78,9 +78,9 @@ def _found(run: Run) -> Iterator[Stop]:
         fewest = sum(-(-run.bytes(worst_access, warp) // SECTOR) for warp in warps)
         yield Stop(
             worst_access, "The access that wastes most",
-            f"{many(it['requests'], 'request')} of {many(len(warps), 'warp')}: "
+            f"{many(it['requests'], 'request')} of {many(len(warps), 'warp')} touch "
             f"{many(it['sectors'], 'sector')} for {asked(run, worst_access):,} bytes of "
-            f"{it['array']}. If the bytes lay side by side, {fewest:,} would do.",
+            f"{it['array']}. If the bytes lay side by side, {fewest:,} would be enough.",
             (it["array"], "requests", "source"), shows_sectors=True,
             warp=min(run.who(worst_access)) // WARP,
         )  # fmt: skip
@@ -99,7 +99,7 @@ def _found(run: Run) -> Iterator[Stop]:
     if load is not None and run.steps[load].get("array"):
         yield Stop(
             load, "The first load",
-            f"A load from {run.steps[load]['array']} by {many(len(run.at(load)), 'thread')}: "
+            f"{many(len(run.at(load)), 'thread')} load from {run.steps[load]['array']}, and touch "
             f"{many(run.steps[load]['sectors'], 'sector')}.",
             (run.steps[load]["array"], "requests", "source"), shows_sectors=True,
             warp=min(run.who(load)) // WARP,
@@ -118,6 +118,6 @@ def _found(run: Run) -> Iterator[Stop]:
         name = run.steps[last]["array"]
         yield Stop(
             last, "The last store",
-            f"A store to {name} by {many(len(run.at(last)), 'thread')}.",
+            f"The last store to {name}, by {many(len(run.at(last)), 'thread')}.",
             (name, "source"), warp=min(run.who(last)) // WARP,
         )  # fmt: skip

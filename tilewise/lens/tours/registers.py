@@ -10,7 +10,7 @@ from tilewise.devices.occupancy import WARP
 from tilewise.lens.tours.run import Run, served
 from tilewise.lens.tours.stop import Stop, ask, many
 from tilewise.lens.tours.threads import ends, percent
-from tilewise.lens.tours.tiles import fewer
+from tilewise.lens.tours.tiles import fewer, ratio
 
 VECTOR = 16  # bytes, the most that a thread accesses at once
 
@@ -25,7 +25,7 @@ def of_thread(run: Run, **more: Any) -> int:
 
 
 def group(run: Run, barrier: int) -> list[int]:
-    """The multiply-adds of a step of k behind a barrier, as many as a thread has sums."""
+    """The multiply-adds of the first step of k after a barrier: one for each sum of a thread."""
     sums = run.macro("THREAD_M") * int(run.macros.get("THREAD_N", 1))
     return run.each("compute", after=barrier)[:sums]
 
@@ -37,7 +37,7 @@ def share(run: Run) -> Iterator[Stop]:
     yield Stop(
         0, "Fewer threads, more each",
         f"This block computes {run.of_c()} elements of C with {many(run.threads, 'thread')}. Each "
-        f"computes {what} elements, and has a sum in a register for each of them.",
+        f"thread computes {what} elements, and keeps a sum in a register for each of them.",
         ("c", "threads"),
     )  # fmt: skip
 
@@ -56,7 +56,7 @@ def loads(run: Run, title: str, text: str) -> Iterator[Stop]:
         f"warp 0 asks for {run.bytes(a, 0):,} bytes with {many(lanes, 'lane')}.",
         ask=ask("How many sectors does warp 0's load of A touch?", sectors, "sector",
                 (lanes, -(-run.bytes(a, 0) // SECTOR), 1, 2 * sectors),
-                {lanes: "A sector a lane: only if no two lanes had neighbours to load."}),
+                {lanes: "That would be so if no two lanes loaded from the same sector."}),
     )  # fmt: skip
 
 
@@ -76,8 +76,8 @@ def slides(run: Run) -> Iterator[Stop]:
     if second is not None:
         yield Stop(
             second, "The next phase",
-            f"The tiles slide {many(run.macro('BLOCK_K'), 'step')} along k. All sums stay where "
-            f"they are, in registers, for all {many(run.phases, 'phase')}.",
+            f"The tiles slide {many(run.macro('BLOCK_K'), 'step')} along k. All sums stay in "
+            f"registers for all {many(run.phases, 'phase')}.",
             ("a", "b", "source"), shows_sectors=True,
         )  # fmt: skip
 
@@ -88,8 +88,8 @@ def thread_tile_1d(run: Run) -> Iterator[Stop]:
     yield from loads(
         run,
         "Every thread loads several",
-        "With so few threads, each loads several values of a tile: a loop takes it through the "
-        "whole tile.",
+        "There are fewer threads than values in a tile, so each thread loads several, in a loop "
+        "over the tile.",
     )
     barriers = run.barriers()
     if not barriers:
@@ -101,33 +101,35 @@ def thread_tile_1d(run: Run) -> Iterator[Stop]:
         if b:
             yield Stop(
                 b[0], "One value of B, into a register",
-                f"of_b = sb[i][tx]: read once, and then used for {many(down, 'multiply-add')}, one "
-                "for each element of the thread's column.",
+                f"of_b = sb[i][tx] is read once and then used for {many(down, 'multiply-add')}, "
+                "one for each element of the thread's column.",
                 ("shared", "source"),
             )  # fmt: skip
         yield Stop(
             adds[0], "The first of the column",
-            "A value of A times the value of B in the register, into the thread's first sum.",
+            "The thread multiplies a value of A by the value of B in its register, and adds the "
+            "product to its first sum.",
             ("sum", "threads", "source"),
         )  # fmt: skip
         read = of_thread(run, after=barriers[0], before=adds[-1] + 1)
         yield Stop(
             adds[-1], "A column from few values",
-            "In tiled, each multiply-add takes two values from shared memory. Here it is one, and "
-            "a share of the value of B that all of them use.",
+            "In tiled, each multiply-add takes two values from shared memory. Here it takes one "
+            "value of A, and all of them share the value of B.",
             ("sum", "shared", "threads"),
             before=f"Thread 0 has done {many(len(adds), 'multiply-add')} now, one for each element "
             "of its column.",
             ask=ask("How many values has it read from shared memory for them?", read, "value",
                     (2 * down, down, 2),
-                    {2 * down: "So it is in tiled: two values for each multiply-add."}),
+                    {2 * down: "That is so in tiled: two values for each multiply-add."}),
         )  # fmt: skip
     if len(barriers) > 1:
         requests = run.total("requests", "load", "shared", phase=run.steps[barriers[0]]["phase"])
         yield Stop(
             barriers[1], "The phase in requests",
-            f"{many(requests, 'request')} to shared memory in this phase. They are fewer than the "
-            "values read: the compiler joins neighbouring reads to wider ones.",
+            f"The block made {many(requests, 'request')} to read shared memory in this phase. A "
+            "request serves a whole warp, and the compiler joins a thread's neighbouring reads "
+            "into wider ones.",
             ("banks", "source"),
         )  # fmt: skip
     yield from slides(run)
@@ -161,13 +163,13 @@ def thread_tile_2d(run: Run) -> Iterator[Stop]:
         yield Stop(
             store, "Padding",
             "Without the padding behind each row, the same store would take "
-            f"{many(without, 'turn')}: rows would begin in the same banks.",
+            f"{many(without, 'turn')}, because all rows would begin in the same bank.",
             ("banks", "source"),
             before="A's tile is stored transposed, so that a column of it is contiguous. The lanes "
             "store to different rows of sa, whose rows are longer than the tile.",
             ask=ask("In how many turns is warp 0's store served?", turns, "turn",
                     (without, WARP, 2 * turns),
-                    {without: "So it would be if rows had no padding behind them."}),
+                    {without: "That would be so if rows had no padding behind them."}),
         )  # fmt: skip
     barriers = run.barriers()
     if not barriers:
@@ -180,20 +182,21 @@ def thread_tile_2d(run: Run) -> Iterator[Stop]:
             yield Stop(
                 reads[0], "A column of A, a row of B",
                 f"Thread 0 reads {many(down, 'value')} of A and {many(across, 'value')} of B into "
-                "registers. Every product of the two is one that it needs.",
+                "registers. It needs the product of every one of A with every one of B.",
                 ("shared", "source"),
             )  # fmt: skip
         products, read = len(adds), of_thread(run, after=barriers[0], before=adds[-1] + 1)
         yield Stop(
             adds[-1], "The outer product",
-            "The work grows with the area of the square, and what is read with its edges. tiled "
-            f"would have read {many(2 * products, 'value')}.",
+            "The work grows with the area of the thread's square, and the reads only with its "
+            f"edges. In tiled, a thread would read {many(2 * products, 'value')} for as many "
+            "multiply-adds.",
             ("sum", "shared", "threads"),
-            before=f"{many(products, 'multiply-add')} by each thread, each value of A with each of "
-            "B.",
+            before=f"Each thread has done {many(products, 'multiply-add')}, of each of its values "
+            "of A with each of its values of B.",
             ask=ask("How many values has thread 0 read from shared memory for them?", read, "value",
                     (2 * products, products, products // 2),
-                    {2 * products: "So it is in tiled: two values for each multiply-add."}),
+                    {2 * products: "That is so in tiled: two values for each multiply-add."}),
         )  # fmt: skip
         yield Stop(
             adds[-1], "What it costs",
@@ -223,24 +226,23 @@ def vectorized(run: Run) -> Iterator[Stop]:
         is_wide, narrow = width == VECTOR, run.lanes * run.element("a")
         yield Stop(
             a, f"{width} bytes a lane",
-            f"One instruction loads {many(each, 'value')} for each lane. As many bytes as before, "
-            f"in {'a quarter' if each == VECTOR // run.element('a') == 4 else 'fewer'} of the "
-            "instructions."
+            f"One instruction loads {many(each, 'value')} for each lane. The bytes are as many as "
+            f"before, and the instructions {ratio(each, 1)} times fewer."
             if is_wide else
-            f"The rows are not {VECTOR}-byte aligned at this size, so that the kernel moves one "
-            f"value at a time. Choose n and k as multiples of {VECTOR // run.element('a')} to see "
-            "it move several.",
+            f"The rows are not {VECTOR}-byte aligned at this size, so the kernel moves one value "
+            f"at a time. Choose n and k as multiples of {VECTOR // run.element('a')} to see it "
+            "move several.",
             ("a", "requests", "source"), shows_sectors=True,
             before=f"A lane's load is {width} bytes wide here.",
             ask=ask("How many bytes does warp 0 ask for in this one request?", run.bytes(a, 0),
                     "byte", (narrow, SECTOR, run.lanes * VECTOR),
-                    {narrow: "One value a lane: so it was in thread_tile_2d."}),
+                    {narrow: "That is one value a lane, as in thread_tile_2d."}),
         )  # fmt: skip
         phase = run.steps[a]["phase"] or 0
         yield Stop(
             run.each("load", "global", phase=phase)[-1], "All loads first",
             f"{many(run.total('requests', 'load', 'global', phase=phase), 'request')} load both "
-            "tiles. All are under way before the first store waits for what it stores.",
+            "tiles. All loads are under way before the first store waits for its value.",
             ("a", "b", "source"),
         )  # fmt: skip
     yield from _stores_b(run)
@@ -255,12 +257,12 @@ def vectorized(run: Run) -> Iterator[Stop]:
             it = run.steps[reads[0]]
             yield Stop(
                 reads[0], "Where lanes meet in banks",
-                "A thread's columns of C are neighbours, so that the lanes' pieces of B lie apart, "
-                "and some of them in the same banks. The next rung lays the lanes out so that they "
-                "do not meet."
+                "A thread's columns of C are neighbours, so the pieces of B that neighbouring "
+                "lanes read lie apart, and some of them in the same banks. The next rung lays out "
+                "the lanes so that they do not meet."
                 if it["conflicts"] else
-                "At this tile no lanes meet in a bank; with larger tiles they do, for a thread's "
-                "pieces lie apart.",
+                "At this tile no lanes meet in a bank. With larger tiles they do, because the "
+                "pieces that neighbouring lanes read lie apart.",
                 ("banks", "source"),
                 before=f"Now the threads read B's tile, {it['width']} bytes a lane. This "
                 f"instruction makes {many(it['requests'], 'request')}, one a warp.",
@@ -269,9 +271,9 @@ def vectorized(run: Run) -> Iterator[Stop]:
             )  # fmt: skip
         yield Stop(
             adds[-1], "Sums in registers",
-            f"{many(len(adds), 'multiply-add')} a thread from "
-            f"{many(of_thread(run, after=barriers[0], before=adds[-1] + 1), 'value')}. This is as "
-            "in thread_tile_2d; only the way here was wider.",
+            f"Each thread does {many(len(adds), 'multiply-add')} with "
+            f"{many(of_thread(run, after=barriers[0], before=adds[-1] + 1), 'value')}, as in "
+            "thread_tile_2d. Only the accesses to memory are wider.",
             ("sum", "threads", "source"),
         )  # fmt: skip
     yield from slides(run)
@@ -283,7 +285,7 @@ def vectorized(run: Run) -> Iterator[Stop]:
             f"bytes in {many(run.sectors(store), 'sector')}.",
             ("c", "requests", "source"), shows_sectors=True,
         )  # fmt: skip
-    yield from _conclusion(run, "The next rung, warp_tile, is without the bank conflicts.")
+    yield from _conclusion(run, "The next rung, warp_tile, avoids bank conflicts.")
 
 
 def _stores_b(run: Run) -> Iterator[Stop]:
@@ -292,9 +294,9 @@ def _stores_b(run: Run) -> Iterator[Stop]:
         it = run.steps[store]
         yield Stop(
             store, "Into shared memory",
-            f"A row of B is stored as it came, {it['width']} bytes a lane, with "
-            f"{many(it['conflicts'], 'bank conflict')}. A's tile is transposed, so that it is "
-            "stored value by value.",
+            f"A row of B is stored as it was loaded, {it['width']} bytes a lane, with "
+            f"{many(it['conflicts'], 'bank conflict')}. A's tile is transposed, so it is stored "
+            "value by value.",
             ("shared", "banks", "source"),
         )  # fmt: skip
 
@@ -303,16 +305,16 @@ def warp_tile(run: Run) -> Iterator[Stop]:
     yield from share(run)
     yield Stop(
         0, "A tile for each warp",
-        f"Each of the {many(run.warps, 'warp')} has a tile of its own within the block's. In it, "
-        "the lanes' pieces lie side by side, where in vectorized each lane had a square of "
-        "neighbours.",
+        f"Each of the {many(run.warps, 'warp')} has a tile of its own within the block's tile. In "
+        "a warp's tile the pieces of neighbouring lanes lie side by side. In vectorized, each lane "
+        "has one square of neighbouring elements.",
         ("c", "threads", "source"),
     )  # fmt: skip
     yield from loads(
         run,
         "Loads as before",
-        "Nothing changes on the way from global memory. The idea is about who reads what "
-        "afterwards.",
+        "The loads from global memory are those of vectorized. What changes is which lane reads "
+        "what from shared memory.",
     )
     yield from _stores_b(run)
     barriers = run.barriers()
@@ -330,14 +332,14 @@ def warp_tile(run: Run) -> Iterator[Stop]:
             if name == "sa":
                 yield Stop(
                     reads[0], "Lanes that share",
-                    "Lanes beside one another want the same values of A, and share one access: a "
+                    "Lanes of the same row want the same values of A, and share one access: a "
                     "broadcast.",
                     ("banks", "source"),
                     before=f"The {many(len(at), 'lane')} of warp 0 read A's tile, {it['width']} "
                     "bytes each.",
                     ask=ask("How many different places do they read?", distinct, "place",
                             (len(at), 1, 2 * distinct),
-                            {len(at): "A place a lane: then nothing would be shared."}),
+                            {len(at): "That is a place a lane: then nothing would be shared."}),
                 )  # fmt: skip
             else:
                 yield Stop(
@@ -347,15 +349,15 @@ def warp_tile(run: Run) -> Iterator[Stop]:
                     "Some lanes still meet in a bank: at this size the kernel moves one value at a "
                     "time.",
                     ("banks", "source"),
-                    before=f"Of B they read {many(distinct, 'place')}.",
+                    before=f"The lanes read {many(distinct, 'different place')} of B's tile.",
                     ask=ask("How many bank conflicts does this instruction make?",
                             it["conflicts"], "conflict",
                             (it["requests"] * 4, it["requests"], distinct)),
                 )  # fmt: skip
         yield Stop(
             adds[-1], "The same outer product",
-            f"{many(len(adds), 'multiply-add')} a thread, as before: which elements of C a thread "
-            "owns has changed, and not how many.",
+            f"Each thread does {many(len(adds), 'multiply-add')}, as before: it owns other "
+            "elements of C, but as many.",
             ("sum", "threads", "source"),
         )  # fmt: skip
     yield from slides(run)
@@ -363,5 +365,5 @@ def warp_tile(run: Run) -> Iterator[Stop]:
     yield from _conclusion(
         run,
         f"All reads of shared memory together made {many(conflicts, 'bank conflict')}. The "
-        "next rung, double_buffered, copies while it computes.",
+        "next rung, double_buffered, copies the next tiles while it computes.",
     )

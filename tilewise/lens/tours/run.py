@@ -1,6 +1,6 @@
-"""A recorded block as a tour asks for it: where something happens first, and what it cost.
+"""What a tour asks of a recorded block: where something happens first, and what it cost.
 
-Everything is read off the trace, so that a tour's numbers are those of the very launch.
+Everything is read off the trace, so a tour's numbers are those of the launch that was recorded.
 """
 
 from __future__ import annotations
@@ -101,19 +101,19 @@ class Run:
         before: int | None = None,
         where: Callable[[int], bool] | None = None,
     ) -> list[int]:
-        """The steps that are so, in order.
+        """The steps for which all of these conditions hold, in order.
 
         Parameters
         ----------
         kind, space : str
-            As a step has them; any where empty.
+            A step's ``kind`` and ``space``; empty for any.
         array : str
-            In global memory, or in shared memory the one that all of its bytes lie in.
+            The array that the step accesses, in global or in shared memory; empty for any.
         phase : int, optional
         after, before : int
             Between these two steps.
         where : callable, optional
-            What else must hold of a step, by its number.
+            Whether to take a step, given its number.
         """
         found = []
         for i in range(after + 1, len(self.steps) if before is None else before):
@@ -129,7 +129,7 @@ class Run:
         return found
 
     def first(self, kind: str = "", space: str = "", array: str = "", **more: Any) -> int | None:
-        """The first of them; None where there is none."""
+        """The first of the steps that `each` finds; None where there is none."""
         found = self.each(kind, space, array, **more)
         return found[0] if found else None
 
@@ -148,7 +148,7 @@ class Run:
         return self.each("barrier", where=lambda i: self.steps[i].get("scope") == "block", **more)
 
     def syncs(self, on: str, do: str, **more: Any) -> list[int]:
-        """The steps that wait or tell: on what, and what they do, as a step's ``sync`` has it."""
+        """The steps whose ``sync`` has these ``on`` and ``do``, as ``("mbarrier", "wait")``."""
 
         def is_meant(i: int) -> bool:
             sync = self.steps[i].get("sync")
@@ -157,7 +157,7 @@ class Run:
         return self.each("sync", where=is_meant, **more)
 
     def shared(self, i: int) -> str:
-        """The shared array that a step reaches; empty where it is none, or not one alone."""
+        """The shared array that a step accesses; empty if it accesses none, or several."""
         step = self.steps[i]
         if step.get("space") != "shared":
             return ""
@@ -168,7 +168,7 @@ class Run:
         return ""
 
     def at_line(self, part: str) -> int:
-        """The first step of a line that has this in it; the block's first where there is none."""
+        """The first step of a source line that contains ``part``; 0 where there is none."""
         lines = self.trace["source"].split("\n")
         found = (
             i for i, step in enumerate(self.steps)
@@ -183,12 +183,12 @@ class Run:
         return [t for first, n in self.steps[i]["threads"] for t in range(first, first + n)]
 
     def at(self, i: int, warp: int | None = None) -> dict[int, int]:
-        """By thread, of one warp or of all, where it accesses memory, as a step's ``at`` has it."""
+        """Where each thread of one warp, or of all, accesses memory, as a step's ``at`` has it."""
         pairs = zip(self.who(i), self.steps[i]["at"], strict=True)
         return {t: x for t, x in pairs if x is not None and warp in (None, t // WARP)}
 
     def cut_across(self, before: int) -> int:
-        """Warps of which only a part runs a step, counted over the steps before one."""
+        """How often, before a step, a warp runs a step with only a part of its threads."""
         found = 0
         for i in range(before):
             counts = Counter(t // WARP for t in self.who(i))
@@ -198,7 +198,7 @@ class Run:
     # ---- what it costs ----
 
     def elements(self, i: int, warp: int | None = None) -> set[int]:
-        """The elements of an array in global memory that a step reaches."""
+        """The elements of an array in global memory that a step accesses."""
         step = self.steps[i]
         each = max(1, step["width"] // self.element(step["array"] or ""))
         return {x + j for x in self.at(i, warp).values() for j in range(each)}
@@ -225,7 +225,8 @@ class Run:
     def turns(self, i: int, warp: int = 0) -> int | None:
         """Wavefronts of a warp's access to shared memory of at most 4 bytes a lane.
 
-        None where the trace counts it otherwise: the machine code joins it to its neighbours.
+        None where the machine code joins the access to its neighbours, so that the trace counts
+        other requests.
         """
         if self.steps[i]["width"] > BYTES_OF_A_WORD or self.steps[i].get("rows"):
             return None
@@ -237,12 +238,14 @@ class Run:
         return each.get(warp) if sum(n - 1 for n in each.values()) == counted else None
 
     def total(self, name: str, kind: str, space: str, **more: Any) -> int:
-        """A counter of the steps that are so, added up: ``requests``, ``sectors`` ..."""
+        """A counter's sum, as of ``sectors``, over the steps that `each` finds."""
         return sum(int(self.steps[i][name]) for i in self.each(kind, space, **more))
 
     def loaded(self, *arrays: str, **more: Any) -> int:
-        """Values that the block's threads load from arrays in global memory, each counted as often
-        as a thread asks for it; those of bulk copies are counted once."""
+        """Values that the block loads from arrays in global memory.
+
+        A value counts each time that a thread loads it, and once for each bulk copy.
+        """
         found = 0
         for i in self.each(**more):
             step = self.steps[i]
@@ -266,7 +269,7 @@ class Run:
 
     @property
     def untiled(self) -> int:
-        """Values that as many threads would load which each read a row of A and a column of B."""
+        """Values that are loaded if each element of C takes a row of A and a column of B."""
         return 2 * self.size("k") * len(self.stored)
 
     def of_c(self) -> str:
@@ -294,6 +297,6 @@ class Run:
 
 
 def served(at: Any) -> int:
-    """Words that the busiest bank serves, of lanes' places in shared memory in bytes."""
+    """Words that the busiest bank serves, given the bytes of shared memory that lanes access."""
     banks = Counter(word % BANKS for word in {x // BYTES_OF_A_WORD for x in at})
     return max(banks.values(), default=0)

@@ -32,18 +32,21 @@ from tilewise.shown import plural
 
 MOST_CHOICES = 4
 FEWEST_CHOICES = 3
-IRREGULAR = {"matrix": "matrices", "box": "boxes", "ldmatrix": "ldmatrix"}
+IRREGULAR = {
+    "matrix": "matrices", "box": "boxes",
+    "ldmatrix": "ldmatrix", "mma.sync": "mma.sync", "wgmma": "wgmma",
+}  # fmt: skip
 
 
 def many(count: int, thing: str) -> str:
-    """``no sector``, ``1 sector``, ``2 sectors``, ``2 matrices``."""
+    """A count with its noun: ``no sector``, ``1 sector``, ``2 sectors``, ``2 matrices``."""
     if not count:
         return f"no {thing}"
     return counted(count, thing)
 
 
 def counted(count: int, thing: str) -> str:
-    """The same with a figure for none, as ``0 sectors``."""
+    """A count with its noun, and a figure for none: ``0 sectors``."""
     if count != 1 and thing in IRREGULAR:
         return f"{count:,} {IRREGULAR[thing]}"
     return plural(count, thing)
@@ -58,9 +61,9 @@ class Ask:
     question : str
     choices : tuple of str
     right : int
-        Which of them is.
+        The index of the right one in ``choices``.
     remarks : tuple of str
-        What is said of each when it is chosen; empty where there is nothing to say.
+        What the page says when a choice is made, one for each; empty where nothing is said.
     answer : int or None
         The right choice as a number, where it is one.
     """
@@ -91,12 +94,12 @@ def ask(
     ----------
     question : str
     answer : int
-        Counted, and never typed.
+        Counted in the trace.
     unit : str
         What is counted, in the singular, as ``"sector"``.
     others : iterable of int
-        Wrong answers, the most tempting first. Those that are right here, or no counts, are left
-        out, and others take their place.
+        Wrong answers, the most tempting first. One that equals ``answer`` or is negative is left
+        out. If fewer than two are left, multiples of ``answer`` and numbers above it are added.
     remarks : mapping of int to str, optional
         What is said of a wrong answer.
     """
@@ -124,11 +127,11 @@ class Stop:
     title : str
         In a few words.
     text : str
-        A sentence or two; of a prediction, what is said once it is made.
+        A sentence or two; at a stop with a question, what is said after the answer.
     look : tuple of str
         What to look at, the most important first, in the words above.
     before : str
-        Of a prediction: what is said before the question.
+        At a stop with a question, what is said before it.
     ask : Ask or None
     block : int
         Which of the recorded blocks.
@@ -171,7 +174,7 @@ class Tour:
     Attributes
     ----------
     question : str
-        What the launch makes one ask; of a kernel that is not on the ladder, what it is.
+        What the launch makes one ask; of a kernel that is not on the ladder, what it does.
     sentences : tuple of str
         What the launch is and does.
     stops : tuple of Stop

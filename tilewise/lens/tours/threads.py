@@ -45,16 +45,16 @@ def single_thread(run: Run) -> Iterator[Stop]:
         f"{each} bytes.",
         ask=ask("How many bytes does memory deliver?", sectors * SECTOR, "byte",
                 (each, SECTOR * 2, SECTOR * 4),
-                {each: "A load can ask for so few, but memory has no smaller piece than a "
-                "sector."}),
+                {each: "A load may ask for so few bytes, but memory delivers nothing smaller than "
+                 "a sector."}),
     )  # fmt: skip
     line = run.steps[a]["line"]
     adds = [i for i in run.each("compute", after=loads[0]) if run.steps[i]["line"] == line]
     if adds:
         yield Stop(
             adds[0], "One multiply-add",
-            f"Now sum += a · b. For two operations the thread has loaded {2 * each} bytes, and "
-            "nothing else in the GPU does anything meanwhile.",
+            f"This is sum += a · b. For two operations the thread has loaded {2 * each} bytes, and "
+            "the rest of the GPU is idle meanwhile.",
             ("sum", "threads", "source"),
         )  # fmt: skip
     first = [i for i in adds if i < stores[0]]
@@ -68,12 +68,13 @@ def single_thread(run: Run) -> Iterator[Stop]:
             ask=ask("How many multiply-adds does one element of C take?", len(first),
                     "multiply-add",
                     (k * run.size("n"), k * run.size("m") * run.size("n"), 2 * len(first)),
-                    {2 * len(first): "So many values are loaded: two for each multiply-add."}),
+                    {2 * len(first): "That is how many values are loaded: two for each "
+                     "multiply-add."}),
         )  # fmt: skip
     yield Stop(
         stores[0], "The first element",
-        "C's first element is stored. It has taken "
-        f"{many(run.loaded('a', 'b', before=stores[0]), 'load')} for "
+        "The thread stores the first element of C. It has loaded "
+        f"{many(run.loaded('a', 'b', before=stores[0]), 'value')} for "
         f"{many(len(first), 'multiply-add')}.",
         ("c", "traffic"),
     )  # fmt: skip
@@ -88,9 +89,9 @@ def single_thread(run: Run) -> Iterator[Stop]:
             same = len(before & again)
             yield Stop(
                 next_load, "The next element",
-                "Nothing was kept. What was loaded for one element of C is loaded anew for the "
-                "next one that needs it." if same else
-                "This element is in another row of C, so that it needs another row of A.",
+                "The thread kept none of them: it loads a value anew for each element of C that "
+                "needs it." if same else
+                "This element is in another row of C, so it needs another row of A.",
                 ("a", "c", "source"),
                 before="The thread goes on with the next element of C. It needs "
                 f"{many(len(again), 'value')} of A.",
@@ -106,8 +107,8 @@ def single_thread(run: Run) -> Iterator[Stop]:
     loaded, distinct = run.loaded("a", "b"), len(loaded_once(run))
     yield from ends(
         run, "What it cost",
-        f"{many(loaded, 'load')} of {many(distinct, 'different value')}, one after the other. "
-        "The next rung, single_block, gives each element of C a thread of its own.",
+        f"The thread made {many(loaded, 'load')} of {many(distinct, 'different value')}, one after "
+        "the other. The next rung, single_block, gives each element of C a thread of its own.",
     )  # fmt: skip
 
 
@@ -140,8 +141,8 @@ def single_block(run: Run) -> Iterator[Stop]:
         f"Lanes that want the same address share it. The warp stands in {many(of_b, 'column')} of "
         "C, and lanes of one column want the same value of B.",
         ("b", "threads"), shows_sectors=True,
-        before=f"Warp 0 has {many(run.lanes, 'lane')}. Each loads a value of B, from row p and "
-        "from its own column.",
+        before=f"Warp 0 has {many(run.lanes, 'lane')}. Each loads a value of B, from row p and the "
+        "column that the lane computes.",
         ask=ask("How many different values of B does the warp ask for?", of_b, "value",
                 (run.lanes, 1, len(run.elements(a, 0))),
                 {run.lanes: "That would be so if each lane stood in a column of its own.",
@@ -153,7 +154,7 @@ def single_block(run: Run) -> Iterator[Stop]:
         f"The warp stands in {many(of_a, 'row')} of C. Their values of A lie one below the other, "
         f"in {many(sectors, 'sector')} of {SECTOR} bytes.",
         ("a", "threads"), shows_sectors=True,
-        before=f"Of A the same lanes want {many(of_a, 'value')}, each in a row of its own.",
+        before=f"The same lanes want {many(of_a, 'value')} of A, each in a row of its own.",
         ask=ask("How many sectors does warp 0's load of A touch?", sectors, "sector",
                 (1, of_b, run.lanes, 2 * sectors),
                 {1: "The values are neighbours in a column, but memory is laid out row by row."}),
@@ -162,8 +163,8 @@ def single_block(run: Run) -> Iterator[Stop]:
     if add is not None:
         yield Stop(
             add, "All sums at once",
-            f"One instruction adds a product to {many(run.threads, 'sum')}, a thread each. This is "
-            "where a GPU's speed is: not in one thread, but in their number.",
+            f"All threads execute the same multiply-add: {many(run.threads, 'sum')}, one a thread. "
+            "A GPU is fast because its threads are many, not because one of them is fast.",
             ("sum", "threads", "source"),
         )  # fmt: skip
     yield Stop(
@@ -175,28 +176,28 @@ def single_block(run: Run) -> Iterator[Stop]:
     edge = isqrt(MAX_THREADS)
     yield Stop(
         store, "The ceiling",
-        f"{edge} x {edge} is {MAX_THREADS:,}. And a block runs on one multiprocessor: all the "
-        "others of the GPU stand idle.",
+        f"{edge} x {edge} is {MAX_THREADS:,}. And a block runs on one multiprocessor, so that all "
+        "the others of the GPU are idle.",
         ("c", "source"),
         before=f"C is {run.size('m')} x {run.size('n')} here. A block has at most {MAX_THREADS:,} "
         "threads.",
         ask=Ask("How large is the largest square C that this kernel can compute?",
                 tuple(f"{size} x {size}" for size in (edge // 2, edge, MAX_THREADS)), 1,
-                ("So large a C takes a quarter of the threads that a block may have.", "",
-                 "That is so many rows; the threads are for rows times columns.")),
+                ("That C takes only a quarter of the threads that a block may have.", "",
+                 "A block has that many threads, but each element needs one, and not each row.")),
     )  # fmt: skip
     yield from ends(
         run, "What it cost",
-        f"{many(run.loaded('a', 'b'), 'load')}, of "
+        f"The block made {many(run.loaded('a', 'b'), 'load')} of "
         f"{many(len(loaded_once(run)), 'different value')}. The next rung, naive, spreads C over "
-        "many blocks, so that it may have any size.",
+        "many blocks, so that C may have any size.",
     )  # fmt: skip
 
 
 def naive(run: Run) -> Iterator[Stop]:
     yield from _grid(
         run,
-        "row = blockIdx.x · TILE + threadIdx.x: x counts rows. So a warp's threads stand one "
+        "row = blockIdx.x · TILE + threadIdx.x, so x counts rows, and a warp's threads stand one "
         "below the other, in a column of C.",
     )
     yield from _loads(run, is_by_rows=True)
@@ -211,8 +212,8 @@ def naive(run: Run) -> Iterator[Stop]:
 def coalesced(run: Run) -> Iterator[Stop]:
     yield from _grid(
         run,
-        "col = blockIdx.x · TILE + threadIdx.x: x counts columns now. So a warp's threads "
-        "stand side by side, in a row of C. That is all that changed since naive.",
+        "col = blockIdx.x · TILE + threadIdx.x, so x counts columns now, and a warp's threads "
+        "stand side by side, in a row of C. That is all that differs from naive.",
     )
     yield from _loads(run, is_by_rows=False)
     a = run.each("load", "global", "a")
@@ -221,23 +222,23 @@ def coalesced(run: Run) -> Iterator[Stop]:
         times = sum(list(run.at(i).values()).count(element) for i in a)
         yield Stop(
             a[-1], "Still loaded too often",
-            "Coalescing made each request cheap, and has not made them fewer: every thread of a "
-            "row of C loads the whole row of A for itself.",
+            "Coalescing makes each request cheap, but does not make the requests fewer: every "
+            "thread of a row of C loads the whole row of A for itself.",
             ("a", "traffic"), mark={"array": "a", "at": element},
             before="Take one value of A: the first that this block loads. All threads of its row "
             "of C need it.",
             ask=ask("How many threads of this block load it?", times, "thread",
                     (1, run.threads, run.lanes, run.size("k")),
-                    {1: "It would be so if the threads shared what they load. The next rung does "
-                    "that."}),
+                    {1: "That would be so if the threads shared what they load, as in the next "
+                     "rung."}),
         )  # fmt: skip
     yield from ends(
         run, "What it cost",
-        f"{many(run.total('sectors', 'load', 'global'), 'sector')} in "
-        f"{many(run.total('requests', 'load', 'global'), 'request')}, and "
-        f"{many(run.loaded('a', 'b'), 'value')} loaded, of "
-        f"{many(len(loaded_once(run)), 'different one')}. The next rung, tiled, loads them into "
-        "shared memory once and uses them there.",
+        f"This block's loads touch {many(run.total('sectors', 'load', 'global'), 'sector')} in "
+        f"{many(run.total('requests', 'load', 'global'), 'request')}. Its threads load "
+        f"{many(run.loaded('a', 'b'), 'value')}, of which "
+        f"{len(loaded_once(run)):,} are different. The next rung, tiled, brings values to shared "
+        "memory, where many threads use each of them.",
     )  # fmt: skip
 
 
@@ -245,8 +246,9 @@ def _grid(run: Run, text: str) -> Iterator[Stop]:
     """The block in the grid, and its warps."""
     yield Stop(
         0, "A block of many",
-        f"C is cut into {many(run.blocks, 'block')}, so that it may have any size and every "
-        f"multiprocessor has work. This block's part is {run.of_c()} elements, a thread each.",
+        f"C is cut into {many(run.blocks, 'block')}, so that C may have any size and all "
+        f"multiprocessors can share the work. This block computes {run.of_c()} elements, one a "
+        "thread.",
         ("c", "threads"),
     )  # fmt: skip
     yield Stop(run.at_line("threadIdx.x"), "Who are neighbours?", text, ("threads", "source"))
@@ -271,12 +273,11 @@ def _loads(run: Run, is_by_rows: bool) -> Iterator[Stop]:
         before=f"Warp 0 loads from {broadcast.upper()}. Its lanes stand in one {where} of C.",
         ask=ask(f"How many sectors does warp 0's load of {broadcast.upper()} touch?", one, "sector",
                 (lanes, -(-lanes * size // SECTOR), 2),
-                {lanes: "A sector a lane: that would be so if each lane's value lay in a sector of "
-                "its own."}),
+                {lanes: "That would be so if each lane's value lay in a sector of its own."}),
     )  # fmt: skip
     touched, used = run.sectors(second), run.bytes(second, 0)
     neighbours = (
-        "They lie one below the other, a whole row apart, so that each takes a sector of its own."
+        "They lie one below the other, a whole row apart, so each lies in a sector of its own."
         if is_by_rows and touched == len(run.elements(second, 0)) else
         "They lie one below the other, a row apart; rows are so short here that some share a "
         "sector."
@@ -285,14 +286,14 @@ def _loads(run: Run, is_by_rows: bool) -> Iterator[Stop]:
     )  # fmt: skip
     yield Stop(
         second, f"A warp loads {spread.upper()}",
-        f"{neighbours} It moves {touched * SECTOR:,} bytes.",
+        f"{neighbours} The load moves {touched * SECTOR:,} bytes.",
         (spread, "requests", "source"), shows_sectors=True,
         before=f"Warp 0 loads from {spread.upper()}: its {many(lanes, 'lane')} want "
         f"{many(len(run.elements(second, 0)), 'different value')} of {size} bytes.",
         ask=ask(f"How many sectors does warp 0's load of {spread.upper()} touch?", touched,
                 "sector", (-(-lanes * size // SECTOR), lanes, 1, lanes // 2),
-                {-(-lanes * size // SECTOR): "So few would do if the values lay side by side.",
-                 lanes: "So many it takes where each value lies in a sector of its own."}),
+                {-(-lanes * size // SECTOR): "That would be enough if the values lay side by side.",
+                 lanes: "That would be so if each value lay in a sector of its own."}),
     )  # fmt: skip
     yield Stop(
         second, "What was asked for",
@@ -307,7 +308,7 @@ def _loads(run: Run, is_by_rows: bool) -> Iterator[Stop]:
         yield Stop(
             add, "A multiply-add each",
             "Every thread adds one product to its sum. The arithmetic is the same in naive and in "
-            "coalesced: only which thread does which differs.",
+            "coalesced: the two differ only in which thread computes which element.",
             ("sum", "threads", "source"),
         )  # fmt: skip
     again = run.first("load", "global", spread, after=second)
@@ -316,10 +317,10 @@ def _loads(run: Run, is_by_rows: bool) -> Iterator[Stop]:
         same = len(run.sectors_of(second) & touched_again)
         yield Stop(
             again, "The next step along k",
-            f"One further along k the warp loads again: {many(len(touched_again), 'sector')}, of "
-            f"which it has touched {same if same else 'none'} before. "
+            f"One step further along k the warp loads again: {many(len(touched_again), 'sector')}, "
+            f"of which it has touched {same if same else 'none'} before. "
             + ("A cache may have kept them, but each request asks for them anew."
-               if same else "It goes on so down all rows of the matrix."),
+               if same else "Each step along k needs sectors of its own."),
             (spread, "requests", "source"), shows_sectors=True,
         )  # fmt: skip
     yield Stop(

@@ -11,25 +11,26 @@ from tilewise.lens.tours.threads import ends, percent
 
 
 def ratio(more: float, fewer: float) -> str:
-    """How many times fewer, with two digits behind the point where it is no whole number."""
+    """How many times fewer, with at most two decimals."""
     return f"{more / fewer:.2f}".rstrip("0").rstrip(".")
 
 
 def fewer(run: Run) -> str:
-    """The block's loads, beside those of threads that share nothing."""
+    """A sentence that compares the block's loads with those of threads that share nothing."""
     loads = run.loaded("a", "b")
     if loads >= run.untiled:
-        return f"{many(loads, 'load')}: at this size not fewer than without tiles."
+        return f"The block made {many(loads, 'load')}: at this size no fewer than without tiles."
     times = ratio(run.untiled, loads)
-    return f"{many(loads, 'load')} in place of {run.untiled:,}: {times} times fewer."
+    return f"The block made {many(loads, 'load')} in place of {run.untiled:,}: {times} times fewer."
 
 
 def tiled(run: Run) -> Iterator[Stop]:
     k, tile = run.size("k"), run.trace["problem"]["tile"]
     yield Stop(
         0, "A block and its tile of C",
-        f"This block computes {run.of_c()} elements of C. If each of their threads loaded its row "
-        f"of A and its column of B, that would be {many(run.untiled, 'load')} for a k of {k}.",
+        f"This block computes {run.of_c()} elements of C. If the thread of each element loaded a "
+        f"row of A and a column of B by itself, that would be {many(run.untiled, 'load')}, for k "
+        f"is {k}.",
         ("c", "threads"),
     )  # fmt: skip
     yield from loads_a_tile(run)
@@ -40,12 +41,12 @@ def tiled(run: Run) -> Iterator[Stop]:
     if wanted:
         yield Stop(
             barriers[0], "The first barrier",
-            "What all the others stored must be there before anybody reads it. That is what "
-            "__syncthreads() waits for.",
+            "What the other threads stored must be there before anybody reads it. That is what "
+            "__syncthreads() ensures.",
             ("arrivals", "threads", "shared"), mark={"thread": 0},
             before="Thread 0 has stored its value of A and its value of B. In this phase it will "
             f"read {many(wanted, 'value')} from shared memory.",
-            ask=ask("How many of those has it stored itself?", own, "value",
+            ask=ask("How many of those has thread 0 stored itself?", own, "value",
                     (0, wanted, wanted // 2, 1),
                     {wanted: "Then no barrier would be needed, and nothing would be shared."}),
         )  # fmt: skip
@@ -55,7 +56,7 @@ def tiled(run: Run) -> Iterator[Stop]:
             barriers[1], "The second barrier",
             "Everybody has read this phase's tiles. Without this barrier a fast warp would "
             "overwrite them for the next phase while a slow one still reads." if run.phases > 1 else
-            "Everybody has read the tiles. In a longer product the next phase would overwrite them "
+            "Everybody has read the tiles. If k were longer, the next phase would overwrite them "
             "now.",
             ("arrivals", "threads", "shared"),
         )  # fmt: skip
@@ -63,16 +64,16 @@ def tiled(run: Run) -> Iterator[Stop]:
     if second is not None:
         yield Stop(
             second, "The tiles slide on",
-            f"Phase two: A's tile has moved {many(tile, 'column')} to the right and B's as many "
-            f"rows down. The sums stay in registers. There are {many(run.phases, 'phase')}.",
+            f"In phase two A's tile has moved {many(tile, 'column')} to the right, and B's tile as "
+            f"many rows down. The sums stay in registers for all {many(run.phases, 'phase')}.",
             ("a", "b", "source"), shows_sectors=True,
         )  # fmt: skip
     loads = run.loaded("a", "b")
     if loads:
         yield from ends(
             run, "The same product, fewer loads",
-            f"{fewer(run)} What is loaded once is used by {many(tile, 'thread')}. The next rung "
-            "stores these tiles transposed, and pays for it.",
+            f"{fewer(run)} {many(tile, 'thread')} use each value that is loaded. The "
+            "next rung stores these tiles transposed, and pays for it.",
             "traffic", "c",
         )  # fmt: skip
 
@@ -84,12 +85,13 @@ def loads_a_tile(run: Run) -> Iterator[Stop]:
         sectors, lanes = run.sectors(a), len(run.at(a, 0))
         yield Stop(
             a, "One value each",
-            f"{many(len(run.elements(a)), 'value')} of A for the block, one a thread. Warp 0 "
-            f"stands in {many(_rows(run, a), 'row')} of the tile, each a piece of memory of its own"
-            + (", and some begin within a sector." if sectors > _rows(run, a) else "."),
+            f"The block loads {many(len(run.elements(a)), 'value')} of A, one a thread. Warp 0 "
+            f"takes {many(_rows(run, a), 'row')} of the tile, and each row is a piece of memory of "
+            "its own"
+            + (". Some rows touch more than one sector." if sectors > _rows(run, a) else "."),
             ("a", "requests", "source"), shows_sectors=True,
-            before=f"The block loads a tile of A: each thread one value, {many(lanes, 'lane')} of "
-            "warp 0 among them.",
+            before="The block loads a tile of A, one value a thread. In warp 0, "
+            f"{many(lanes, 'lane')} load.",
             ask=ask("How many sectors does warp 0's load touch?", sectors, "sector",
                     (lanes, 1, 2 * sectors, -(-lanes * run.element("a") // SECTOR)),
                     {1: f"A sector has {SECTOR} bytes. Rows of A lie far apart in memory."}),
@@ -99,15 +101,15 @@ def loads_a_tile(run: Run) -> Iterator[Stop]:
         yield Stop(
             store, "Into shared memory",
             f"Each thread stores what it loaded to {run.shared(store) or 'shared memory'}, which "
-            "all threads of the block can read. It makes "
+            "all threads of the block can read. The store makes "
             f"{many(run.steps[store]['conflicts'], 'bank conflict')}.",
             ("shared", "source"),
         )  # fmt: skip
     if b is not None:
         yield Stop(
             b, "The same for B",
-            f"{many(len(run.elements(b)), 'value')} of B. Each thread has now loaded two values, "
-            "and will use many more than two.",
+            f"The block loads {many(len(run.elements(b)), 'value')} of B. Each thread has now "
+            "loaded two values, and will use many more than two.",
             ("b", "requests", "source"), shows_sectors=True,
         )  # fmt: skip
 
@@ -148,7 +150,8 @@ def reuses(run: Run, barrier: int) -> Iterator[Stop]:
     times = sum(list(run.at(i).values()).count(cell) for i in reads)
     yield Stop(
         reads[-1], "Used again and again",
-        "One load from global memory, and so many uses: this is where the loads are saved.",
+        "The value was loaded from global memory once, and all of these reads go to shared memory: "
+        "this is where the loads are saved.",
         ("shared", "threads"), mark={"byte": cell},
         before="Look at the first value of the tile of A. One thread loaded it from global memory, "
         "once.",
@@ -161,24 +164,24 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
     yield Stop(
         0, "The same tiles, turned over",
         "This kernel differs from tiled in one thing: both tiles are stored transposed, sa[tx][ty] "
-        "in place of sa[ty][tx]. The product is as right as before.",
+        "in place of sa[ty][tx]. The result is the same.",
         ("source", "c"),
     )  # fmt: skip
     a = run.first("load", "global", "a")
     if a is not None:
         yield Stop(
             a, "From global memory nothing changes",
-            f"Warp 0 loads its values of A in {many(run.sectors(a), 'sector')}, as tiled does: it "
-            "is the other side, shared memory, that differs.",
+            f"Warp 0 loads its values of A from {many(run.sectors(a), 'sector')}, as in tiled. The "
+            "difference is on the other side, in shared memory.",
             ("a", "requests", "source"), shows_sectors=True,
         )  # fmt: skip
     store = run.first("store", "shared")
     if store is not None:
         yield Stop(
             max(store - 1, 0), f"Shared memory has {BANKS} banks",
-            f"Word after word lies in bank after bank, {BANKS} of them, each {BYTES_OF_A_WORD} "
-            "bytes wide. A bank serves one word in a turn, and lanes whose words lie in different "
-            "banks are served at once.",
+            f"Successive words of {BYTES_OF_A_WORD} bytes lie in successive banks, and behind the "
+            "last bank comes the first again. In one turn a bank serves one word, to all lanes "
+            "that want it; lanes whose words lie in different banks are served at once.",
             ("banks", "source"),
         )  # fmt: skip
         turns = run.turns(store)
@@ -194,14 +197,14 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
                 before=f"{many(lanes, 'lane')} of warp 0 store down the columns of sa.",
                 ask=ask("In how many turns is warp 0's store served?", turns, "turn",
                         (1, lanes, 2 * turns),
-                        {1: "So it is in tiled, where the lanes store along a row."}),
+                        {1: "That is so in tiled, where the lanes store along a row."}),
             )  # fmt: skip
     barriers = run.barriers()
     if barriers:
         yield Stop(
             barriers[0], "Everybody waits longer",
-            f"Up to here {many(_conflicts(run, before=barriers[0]), 'conflict')}. At the barrier "
-            "all wait for the slowest warp, and each turn has made it slower.",
+            f"Up to here the block made {many(_conflicts(run, before=barriers[0]), 'conflict')}. "
+            "At the barrier all wait for the slowest warp, and each additional turn delays it.",
             ("arrivals", "threads", "banks"),
         )  # fmt: skip
         worst = max(run.each("load", "shared", after=barriers[0]), default=None,
@@ -211,10 +214,11 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
             name = run.shared(worst) or "shared memory"
             yield Stop(
                 worst, "Reading down a column",
-                "Each lane wants another row of the tile, and all of them the same column."
+                "Lanes that read down a column want words a whole row apart, and several of those "
+                "words lie in one bank."
                 if it["conflicts"] else
-                "No conflict at this tile. With larger ones lanes that read down a column meet in "
-                "one bank.",
+                "At this tile there is no conflict. With larger tiles, lanes that read down a "
+                "column meet in one bank.",
                 ("banks", "source"),
                 before=f"Now the threads read {name}, in {many(it['requests'], 'request')} of this "
                 "step.",
@@ -228,9 +232,9 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
         if fine is not None:
             yield Stop(
                 fine, "Not every read conflicts",
-                "Here lanes want the same words, or words of different banks, and are served at "
-                "once. So one can't say by the layout alone what it costs; one must ask which lane "
-                "reads what.",
+                "Here the lanes want the same words, or words of different banks, and are served "
+                "at once. The layout alone does not tell what a read costs: it also matters which "
+                "lane reads what.",
                 ("banks", "source"),
             )  # fmt: skip
     if len(barriers) > 1:
@@ -238,15 +242,15 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
             "requests", "store", "shared", phase=0)  # fmt: skip
         yield Stop(
             barriers[1], "A phase, added up",
-            f"{many(phase, 'request')} to shared memory have made "
-            f"{many(_conflicts(run, phase=0), 'bank conflict')}. Each is one turn more, in which "
-            "all that comes behind it waits.",
+            f"In this phase {many(phase, 'request')} to shared memory made "
+            f"{many(_conflicts(run, phase=0), 'bank conflict')}. Each conflict costs one more "
+            "turn, and the requests behind it wait for that turn.",
             ("banks", "shared"),
         )  # fmt: skip
     yield from ends(
         run, "Right, and slow",
-        f"C is right, after {many(_conflicts(run), 'bank conflict')} in this block. Nothing but a "
-        "counter or a clock shows what happened. The next rung goes back to rows.",
+        f"C is right, after {many(_conflicts(run), 'bank conflict')} in this block. Only a counter "
+        "or a clock shows what happened. The next rung stores the tiles by rows again.",
         "c", "banks",
     )  # fmt: skip
 
@@ -258,8 +262,8 @@ def _conflicts(run: Run, **more: int) -> int:
 def tiled_branchless(run: Run) -> Iterator[Stop]:
     yield Stop(
         0, "A block at the edge" if run.has_edge else "A block inside C",
-        f"This block has {many(run.threads, 'thread')}, and {many(len(run.stored), 'element')} of "
-        "C. "
+        f"This block has {many(run.threads, 'thread')}, and computes "
+        f"{many(len(run.stored), 'element')} of C. "
         + ("The other threads lie past the edge: in tiled, an if kept them from loading."
            if run.has_edge else "None of its threads lies past an edge of C."),
         ("c", "threads"), block=run.number,
@@ -269,24 +273,24 @@ def tiled_branchless(run: Run) -> Iterator[Stop]:
         yield Stop(
             b, "Every thread loads",
             "There is no branch: min(row, m - 1) brings an index past the edge back into the "
-            "matrix, and the load is always allowed.",
+            "matrix, so that the load is always legal.",
             ("b", "threads", "source"), block=run.number, shows_sectors=True,
             before=f"The block loads its tile of B. It has {many(run.threads, 'thread')} for "
             f"{many(len(run.stored), 'element')} of C.",
             ask=ask("How many threads take part in this load?", len(run.at(b)), "thread",
                     (len(run.stored), run.threads - len(run.stored), run.threads // 2),
-                    {len(run.stored): "So it would be with an if around the load."}),
+                    {len(run.stored): "That would be so with an if around the load."}),
         )  # fmt: skip
     if a is not None:
         threads, distinct = len(run.at(a)), len(run.elements(a))
         yield Stop(
             a, "The same elements twice",
-            "Threads whose index was clamped load the same element as a neighbour at the edge: a "
-            "load that nobody needs, but which costs no branch." if distinct < threads else
+            "Threads whose index was clamped load the same element as a neighbour at the edge. "
+            "Nobody needs those loads, but they cost no branch." if distinct < threads else
             "No index was clamped here: every thread has an element of A of its own.",
             ("a", "requests", "source"), block=run.number, shows_sectors=True,
-            before=f"Now {many(threads, 'thread')} load from A, each from its row, or from the "
-            "last one there is.",
+            before=f"Now {many(threads, 'thread')} load from A, each from its own row, or from the "
+            "last row of A where its own lies past the edge.",
             ask=ask("How many different elements of A do they load?", distinct, "element",
                     (threads, len(run.stored), distinct // 2)),
         )  # fmt: skip
@@ -309,10 +313,10 @@ def tiled_branchless(run: Run) -> Iterator[Stop]:
     barriers = run.barriers()
     if barriers:
         yield Stop(
-            barriers[0], "Nobody has parted",
+            barriers[0], "No warp has diverged",
             f"Up to the barrier {many(run.cut_across(barriers[0]), 'instruction')} ran with only a "
-            "part of a warp. A branch costs time where a warp's lanes part, and that is at the "
-            "edge of C alone.",
+            "part of a warp. A branch costs time where the lanes of a warp diverge, and that "
+            "happens only at the edge of C.",
             ("arrivals", "threads", "source"), block=run.number,
         )  # fmt: skip
         add = run.first("compute", after=barriers[0])
@@ -327,14 +331,16 @@ def tiled_branchless(run: Run) -> Iterator[Stop]:
     stores = run.each("store", "global", "c")
     if stores:
         yield Stop(
-            stores[0], "Here they must part",
-            f"C is stored by {many(len(run.at(stores[0])), 'thread')} of {run.threads}: "
-            f"{percent(len(run.at(stores[0])), run.threads)}. This if has no way around it.",
+            stores[0], "Here warps must diverge",
+            f"{many(len(run.at(stores[0])), 'thread')} of {run.threads} store C: "
+            f"{percent(len(run.at(stores[0])), run.threads)}. This if can't be avoided."
+            if run.has_edge else
+            "All threads store. In a block at the edge this if can't be avoided.",
             ("c", "threads", "source"), block=run.number, shows_sectors=True,
         )  # fmt: skip
         yield Stop(
             stores[-1], "Was it worth it?",
-            "Blocks inside C clamp and select for nothing, and blocks at the edge are few: the "
+            "Blocks inside C clamp and select for nothing, and blocks at the edge are few, so the "
             "speed hardly changes. Measure before you remove a branch. The next rung gives each "
             "thread several elements of C.",
             ("c", "traffic"), block=run.number,
