@@ -143,7 +143,7 @@ def check(
         a.shape, _of_result(b, up, pairs, transpose_b), transpose_a, transpose_b
     )
     if pairs is not None and (c is not None or beta != 0):
-        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
+        raise ValueError("a product with pairs takes no C; pass it as an operand of the epilogue")
     for what, x in arrays[inputs:]:
         if tuple(x.shape) != shape:
             raise ValueError(f"{what} has shape {tuple(x.shape)}; the result has {shape}")

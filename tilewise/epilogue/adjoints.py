@@ -1,7 +1,7 @@
-"""Derivatives of a traced function's operations, and of all of it by the chain rule, backwards.
+"""Derivatives of a traced function by reverse accumulation, from those of its operations.
 
-Where a function bends, the derivative is PyTorch's: that of ``abs`` at 0 is 0, that of ``relu`` at
-0 is 0, and of ``minimum`` and ``maximum`` of equal arguments each gets half.
+Where a function is not differentiable, the derivative is PyTorch's: that of ``abs`` at 0 is 0, that
+of ``relu`` at 0 is 0, and each of two equal arguments of ``minimum`` or ``maximum`` gets half.
 
 References
 ----------
@@ -28,19 +28,19 @@ from tilewise.epilogue.symbols import Symbol, operate
 
 
 def adjoints(needed: Sequence[Symbol], seeds: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the derivatives of a sum with respect to all symbols, by their ``id``.
+    """Return the derivatives of a weighted sum of symbols with respect to each symbol.
 
     Parameters
     ----------
     needed : sequence of Symbol
-        Arguments before those that use them.
+        Each after its arguments.
     seeds : mapping of int to Symbol or float
-        The factors of the symbols that are summed, by the ``id`` of each.
+        The weights of the symbols that are summed, by the ``id`` of each.
 
     Returns
     -------
     dict of int to Symbol or float
-        Without those that are 0 whatever the arguments are.
+        By the ``id`` of each symbol; derivatives that are always 0 may be missing.
     """
     found = dict(seeds)
     for symbol in reversed(needed):
@@ -54,7 +54,7 @@ def adjoints(needed: Sequence[Symbol], seeds: Mapping[int, Any]) -> dict[int, An
 
 
 def _parts(t: Symbol, g: Any) -> list[tuple[Any, Any]]:
-    """Return what each argument of an operation gets of the operation's adjoint."""
+    """Return an operation's arguments, each with its part of the operation's adjoint ``g``."""
     x = _of_softplus(t)
     if x is not None:
         return [(x, multiply(g, apply("sigmoid", x)))]
@@ -76,8 +76,8 @@ def _parts(t: Symbol, g: Any) -> list[tuple[Any, Any]]:
 
 
 def _of_gelu(g: Any, x: Any, _: Symbol) -> Any:
-    # The normal distribution's share below x, and its density. At infinity their product with x
-    # is 0, and not infinity times 0.
+    # The derivative is the normal distribution function of x plus x times its density. That
+    # product is 0 at infinity; without ``near`` it would be infinity times 0.
     share = multiply(0.5, add(1.0, apply("erf", multiply(math.sqrt(0.5), x))))
     density = multiply(1 / math.sqrt(2 * math.pi), apply("exp", multiply(-0.5, multiply(x, x))))
     near = where(operate("less", apply("absolute", x), 1e3), x, 0.0)
@@ -101,7 +101,7 @@ _UNARY: dict[str, Callable[[Any, Any, Symbol], Any]] = {
     "sigmoid": lambda g, x, t: multiply(g, multiply(subtract(1.0, t), t)),
     "gelu": _of_gelu,
 }
-"""What the argument x of a function gets: from the function's adjoint g, x and the value t."""
+"""The adjoint of a function's argument x, from the function's adjoint g, x and its value t."""
 
 
 def _extreme(g: Any, x: Any, y: Any, is_x_lost: Symbol, is_y_lost: Symbol) -> tuple[Any, Any]:
@@ -124,9 +124,9 @@ _BINARY: dict[str, Callable[[Any, Any, Any, Symbol], tuple[Any, Any]]] = {
 
 
 def _by_result(t: Symbol, condition: Symbol) -> Symbol:
-    """Return a condition that holds where that of a choice does, of its result where it can be.
+    """Return the condition of a ``where``, or an equivalent one that reads its result ``t``.
 
-    So relu and leaky relu need their results for the derivative, and not their arguments.
+    So the derivatives of relu and leaky relu need their results, and not their arguments.
     """
     chosen, other = t.arguments[1:]
     first, second = condition.arguments if len(condition.arguments) == 2 else (None, None)
@@ -140,7 +140,7 @@ def _by_result(t: Symbol, condition: Symbol) -> Symbol:
 
 
 def _is_scaled(x: Any, of: Any) -> bool:
-    """Whether x is a number times a symbol, and has its sign where the number is above 0."""
+    """Whether x is 0, or a positive finite number times the symbol."""
     if isinstance(x, float):
         return x == 0
     return (
@@ -152,9 +152,9 @@ def _is_scaled(x: Any, of: Any) -> bool:
 
 
 def _power(x: Any, depth: int = 4) -> tuple[Any, int]:
-    """Return the base and the exponent of a product of equal factors; of others 1.
+    """Return the base and the exponent of a product of equal factors; x and 1 for all else.
 
-    Products are looked at to a depth, which is enough for the powers that ``**`` takes, up to 16.
+    Four levels of products are enough for the exponents that ``**`` takes, which are at most 16.
     """
     if not depth or not (isinstance(x, Symbol) and x.operation == "multiply"):
         return x, 1

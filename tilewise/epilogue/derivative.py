@@ -1,7 +1,7 @@
-"""A traced function for training: what its forward pass stores for its backward pass, and that.
+"""A traced function for training: what its forward pass stores, and its backward pass.
 
 The backward pass is a traced function, too: of the results' gradients, of what the forward pass
-stored, and of the operands. So a kernel can apply it to the product that gives the gradient.
+stored, and of the operands. So the product that gives a gradient can have it as its epilogue.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ class Backward(NamedTuple):
         Its first argument, ``acc``, is the gradient of the first result that has one; its results
         are the gradients that are wanted, in that order.
     operands : tuple of (str, int)
-        What its other arguments are, in its order: ``("gradient", i)``, that of result i;
-        ``("result", i)``, a result itself; ``("operand", i)``, one of the function's operands.
+        The other arguments of ``function``, in its order: ``("gradient", i)`` is the gradient of
+        result i, ``("result", i)`` is result i itself, and ``("operand", i)`` is operand i of the
+        function that is differentiated.
     """
 
     function: Traced
@@ -35,7 +36,7 @@ class Backward(NamedTuple):
 
     @property
     def constant(self) -> bool:
-        """Whether no gradient depends on more than the gradients of results."""
+        """Whether the gradients depend only on the gradients of results."""
         return all(kind == "gradient" for kind, _ in self.operands)
 
 
@@ -46,20 +47,19 @@ class Trained:
     ----------
     function : Traced
     wanted : tuple of int
-        Which: the sums count from 0, and the operands follow them.
+        The arguments whose derivatives are wanted: sums count from 0, and operands follow them.
     forward : Traced
-        It returns the function's results, and then what is stored for the backward pass besides:
-        always a tuple.
+        It returns a tuple: the function's results, and then what else the backward pass needs.
     stored : tuple of int
         Which of the results of ``forward`` the backward pass reads.
 
     Notes
     -----
-    For each sum that derivatives depend on, one value is stored: the last one computed from the
-    sum through which they all do. Where that is the sum plus a bias, it is what PyTorch stores of
-    a linear layer; where it is a result, as of relu, sigmoid and tanh, it takes no memory of its
-    own. A result through which they all depend on the sum is preferred. The value is rounded to
-    the dtype of the results.
+    If derivatives depend on a sum, one value computed from it is stored, through which they all
+    do. If a result of the function is such a value, as for relu, sigmoid and tanh, it is chosen,
+    since it takes no memory of its own. Otherwise it is the last such value that is computed. If
+    that is the sum plus a bias, it is what PyTorch stores of a linear layer. The value is rounded
+    to the dtype of the results.
     """
 
     def __init__(self, function: Traced, wanted: tuple[int, ...]) -> None:
@@ -83,10 +83,10 @@ class Trained:
         self.forward = interned(function.sums, function.operands, self._results, True)
 
     def _store_for(self, leaf: Symbol, results: list[Any], stored: dict[int, Any]) -> None:
-        """Add to ``stored`` the value that derivatives need of a sum, if they need one."""
+        """Add to ``stored`` the value through which derivatives depend on a sum, if they do."""
         needed = needed_by(results)
         for candidate in self._candidates(leaf, results, needed, stored):
-            # What is stored is a result, too, that can have a gradient.
+            # A stored value is a result of the forward pass, too, and can have a gradient.
             every = [*results, *(x for x in (*stored.values(), candidate) if x is not None)]
             outputs = self._gradients(every, range(len(every)))
             known = {*stored, *(() if candidate is None else (id(candidate),))}
@@ -99,7 +99,7 @@ class Trained:
     def _candidates(
         self, leaf: Symbol, results: list[Any], needed: Sequence[Symbol], stored: dict[int, Any]
     ) -> Iterable[Any]:
-        """Return what may be stored for a sum, the best first; None for nothing."""
+        """Return what may be stored for a sum, the best first; None stores nothing."""
         outputs = self._gradients(results, range(len(results)))
         yield None
         through = [
@@ -114,7 +114,7 @@ class Trained:
         yield leaf
 
     def _gradients(self, results: Sequence[Any], given: Iterable[int]) -> list[Any]:
-        """Return the gradients that are wanted, of results whose gradients are operands."""
+        """Return the wanted gradients, given those of some results, which are operands."""
         seeds: dict[int, Any] = {}
         for i in given:
             x = results[i]
@@ -134,7 +134,7 @@ class Trained:
         given : tuple of int
             The results of ``forward`` that have a gradient, at least one.
         wanted : tuple of int, optional
-            Some of those for which this was made; by default all.
+            Some of the attribute ``wanted``; by default all.
         """
         wanted = self.wanted if wanted is None else wanted
         if (given, wanted) not in self._made:
@@ -170,14 +170,17 @@ class Trained:
 
 @lru_cache(maxsize=KEPT)
 def trained(function: Traced, wanted: tuple[int, ...]) -> Trained:
-    """Return a function for training; arguments are attributes of :class:`Trained`."""
+    """Return the :class:`Trained` of a function; a later call with equal arguments is fast."""
     return Trained(function, wanted)
 
 
 def copied(
     needed: Sequence[Symbol], replaced: Mapping[int, Any], symbols: Symbols
 ) -> dict[int, Any]:
-    """Return the same symbols of another tracing, by the ``id`` of each; some are replaced."""
+    """Copy symbols to another :class:`Symbols`, and return the copies by the originals' ``id``.
+
+    ``replaced`` has symbols that stand for some of the originals instead.
+    """
     found = dict(replaced)
     for x in needed:
         if id(x) not in found:
@@ -186,5 +189,5 @@ def copied(
 
 
 def _reaches(results: Iterable[Any], leaf: Symbol, given: Container[int]) -> bool:
-    """Whether results depend on a symbol in another way than through given ones."""
+    """Whether results depend on a symbol other than through those whose ``id`` is in ``given``."""
     return id(leaf) not in given and any(x is leaf for x in needed_by(results, given))

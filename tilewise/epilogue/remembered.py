@@ -1,4 +1,4 @@
-"""What functions were found to compute, where another look could find nothing else."""
+"""Remembers traced functions, where tracing them again could give nothing else."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _PURE = frozenset(
 )
 """Functions whose results depend on their arguments alone."""
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
-_GENERATORS = 0x20 | 0x80 | 0x200  # of a code's flags: they are run later (inspect.CO_GENERATOR)
+# CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR of inspect: a call runs nothing of such code.
+_GENERATORS = 0x20 | 0x80 | 0x200
 _MISSING = object()
 
 
@@ -33,9 +34,9 @@ class Known(NamedTuple):
     Attributes
     ----------
     code : CodeType
-        Kept alive, so that its ``id`` is no other's.
+        Kept alive, so that no other object gets its ``id``.
     traced : Traced or None
-        None where it has to be traced each time.
+        None if the function has to be traced each time.
     names : tuple of (str, object)
         The globals that it reads, and their values.
     attributes : tuple of (dict, str, object)
@@ -58,18 +59,17 @@ def remembered(
     *,
     pairs: bool = False,
 ) -> Traced:
-    """:func:`tilewise.epilogue.trace`, which calls the function only if that may differ.
+    """As :func:`tilewise.epilogue.trace`, but trace a function again only if the result may differ.
 
-    A function of the same code computes the same again if it reads nothing but its arguments,
-    constants, and globals that still are the same: numbers, functions of
-    :mod:`tilewise.epilogue.functions` and of :mod:`math`, and NumPy's universal functions, by
-    themselves or as attributes of modules. One with a closure, with defaults, or that reads
-    anything else, is traced each time.
+    The result is the same for the same code if the function reads only its arguments, constants,
+    and globals that are unchanged: numbers, functions of :mod:`tilewise.epilogue.functions` and of
+    :mod:`math`, and NumPy's universal functions, by themselves or as attributes of modules. A
+    function that has a closure or defaults, or that reads anything else, is traced each time.
 
     Parameters
     ----------
     function, names, taken, pairs
-        As :func:`tilewise.epilogue.trace` has them.
+        As in :func:`tilewise.epilogue.trace`.
 
     Raises
     ------
@@ -101,15 +101,15 @@ def remembered(
 def _anew(
     key: tuple[int, tuple[str, ...], bool], function: FunctionType, taken: Container[str]
 ) -> Traced:
-    """Trace it, and forget what was known of its code."""
+    """Trace a function anew, and forget what was known of its code."""
     _, names, pairs = key
     _known.pop(key, None)
     return trace(function, names, taken, pairs=pairs)
 
 
 def _looked_at(function: FunctionType, traced: Traced) -> Known:
-    """What is known of a function that was traced."""
-    import dis  # which takes milliseconds to import, and few calls need it
+    """Return what to remember of a function that was traced."""
+    import dis  # here, because importing it takes milliseconds and few calls need it
 
     code = function.__code__
     unknown = Known(code, None)
@@ -134,7 +134,7 @@ def _looked_at(function: FunctionType, traced: Traced) -> Known:
             return unknown
     modules = [vars(x) for x in names.values() if isinstance(x, ModuleType)]
     read = [(x, name, x[name]) for name in attributes for x in modules if name in x]
-    if attributes - {name for _, name, _ in read}:  # of something else than a module
+    if attributes - {name for _, name, _ in read}:  # the function reads one of another object
         return unknown
     read += [
         (vars(builtins), name, getattr(builtins, name, None))

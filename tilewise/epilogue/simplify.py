@@ -1,4 +1,4 @@
-"""Arithmetic on the symbols of a traced function that leaves out what changes nothing.
+"""Arithmetic on the symbols of a traced function that leaves out operations without effect.
 
 Each function returns a number where its arguments are numbers, and otherwise a symbol.
 """
@@ -12,7 +12,7 @@ from tilewise.epilogue.symbols import Symbol, operate
 
 
 def add(x: Any, y: Any) -> Any:
-    """Return x + y. Of two choices by one condition, the sum is one choice."""
+    """Return x + y. The sum of two ``where`` of one condition is one ``where`` of sums."""
     if not _is_traced(x, y):
         return x + y
     if is_number(x, 0):
@@ -57,7 +57,7 @@ def multiply(x: Any, y: Any) -> Any:
             condition, *chosen = y.arguments
             return where(condition, *(multiply(x, each) for each in chosen))
         if y.operation == "multiply" and isinstance(y.arguments[0], float):
-            # Both are powers of two in most functions, which round nothing.
+            # If x is a power of two, the product of the two numbers is exact.
             product = x * y.arguments[0]
             if math.frexp(x)[0] == 0.5:
                 return multiply(product, y.arguments[1])
@@ -87,7 +87,7 @@ def where(condition: Symbol, x: Any, y: Any) -> Any:
 
 
 def apply(operation: str, x: Any) -> Symbol:
-    """Return a function of a symbol."""
+    """Return a unary operation of a symbol, as ``apply("exp", x)``."""
     return operate(operation, x)
 
 
@@ -96,7 +96,7 @@ def _is_traced(*values: Any) -> bool:
 
 
 def is_number(x: Any, number: float) -> bool:
-    """Return whether it is that number, and no symbol."""
+    """Return whether x is a number, and no symbol, and equals ``number``."""
     return isinstance(x, float) and x == number
 
 

@@ -18,7 +18,7 @@ def written(function: Traced) -> str:
     index = {id(symbol): i for i, symbol in enumerate(function.needed)}
 
     def argument(x: Any) -> int | str:
-        # Numbers as text, as JSON has no infinity.
+        # Numbers are written as strings, because JSON has no infinity.
         return index[id(x)] if isinstance(x, Symbol) else str(x if isinstance(x, str) else repr(x))
 
     operations = [[x.operation, *map(argument, x.arguments)] for x in function.needed]
@@ -29,12 +29,12 @@ def written(function: Traced) -> str:
 
 @lru_cache(maxsize=KEPT)
 def read(text: str) -> Traced:
-    """Return the function that :func:`written` made a text of.
+    """Return the function of a text that :func:`written` returned.
 
     Raises
     ------
     ValueError
-        If the text is none.
+        If the text is not that of a function.
     """
     try:
         sums, operands, operations, results, is_tuple = json.loads(text)

@@ -18,18 +18,18 @@ from tilewise.places import Place
 SOURCE = SOURCES / "gemm" / "pointwise.cu"
 THREADS = 256  # of pointwise.cu
 MOST_COLUMNS = 4
-"""Elements of a row that a thread computes, at most: so many loads are in flight."""
+"""Elements of a row that a thread computes, at most; their loads are in flight together."""
 
 
 class Pointwise(NamedTuple):
-    """D = f(A, operands) for matrices A and D that lie row by row, without gaps.
+    """D = f(A, operands) for row-major matrices A and D without gaps between rows.
 
     Attributes
     ----------
     m, n, batch : int
         At least 1 each.
     dtype, out_dtype : str
-        Of A, and of D; the function is computed in the dtype of the sums of products of ``dtype``.
+        Of A, and of D. The function is computed in the accumulators' dtype of a product of A.
     epilogue : Epilogue
         Of one sum; its further results have dtypes of their own.
     """
@@ -43,13 +43,13 @@ class Pointwise(NamedTuple):
 
     @property
     def pairing(self) -> None:
-        """Of one matrix there are no pairs."""
+        """None: a function of one matrix has no pairs."""
         return
 
 
 @lru_cache(maxsize=PREPARED)
 def plan(asked: Pointwise) -> Plan:
-    """Return the plan; addresses are those of a product, of whose matrices it has A and D."""
+    """Return the plan. It takes the addresses of a product, and uses those of A and D."""
     columns = min(MOST_COLUMNS, -(-asked.n // THREADS))
     types = {"INPUT": TYPES[asked.dtype], "OUTPUT": TYPES[asked.out_dtype]}
     given = layout(SOURCE, "Pointwise", **types).pack({

@@ -26,13 +26,13 @@ ACTIVATIONS: dict[str, Function] = {
     "gelu": gelu, "gelu_tanh": lambda x: gelu(x, "tanh"), "leaky_relu": leaky_relu, "relu": relu,
     "sigmoid": sigmoid, "silu": silu, "softplus": softplus, "tanh": tanh,
 }  # fmt: skip
-"""By name, as PyTorch's functions have them with their defaults."""
+"""By name: PyTorch's functions with their default arguments."""
 
 
 def activation_of(module: Module) -> str | None:
-    """Return the name of what a module computes; None where it is none of :data:`ACTIVATIONS`.
+    """Return the name in :data:`ACTIVATIONS` of what a module computes; None if it has none.
 
-    Only PyTorch's own modules are known, with what they compute as PyTorch defines it.
+    Only PyTorch's own classes are recognized, not classes derived from them.
     """
     kind, nn = type(module), torch.nn
     if kind is nn.GELU:
@@ -51,20 +51,21 @@ def epilogue_of(activation: str | Function, matrices: int, has_biases: bool) -> 
     Parameters
     ----------
     activation : str or callable
-        One of :data:`ACTIVATIONS`; with two matrices the gate is its argument, and the result is
-        multiplied by up. Or a function of acc, with two matrices of gate and up.
+        One of :data:`ACTIVATIONS`, or a function of acc. With two matrices, the named activation
+        is applied to gate and the result multiplied by up; a function takes gate and up.
     matrices : int
         1 or 2.
     has_biases : bool
-        Whether each has a bias, which the epilogue adds.
+        Whether each matrix has a bias, which the epilogue adds.
 
     Raises
     ------
     ValueError
         If there is no activation of that name.
     TypeError
-        If it is neither a name nor a function.
+        If ``activation`` is neither a name nor a function.
     TraceError
+        If the function does something that a kernel can't do.
     """
     if isinstance(activation, str):
         if activation not in ACTIVATIONS:

@@ -1,9 +1,9 @@
-"""Products with an epilogue that autograd records: ``tilewise::fused_matmul``, and in eager mode.
+"""Products with an epilogue that autograd records, in eager mode and as an operator.
 
-The forward pass is one product, which stores what the derivative of the epilogue needs besides its
-results (:mod:`tilewise.epilogue.derivative`). The backward pass computes the gradients of the sums
-and of the operands in one pass over the elements, and from those of the sums the gradients of A and
-B, which are products.
+The forward pass is one product, which stores its results and what else the derivative of the
+epilogue needs (:mod:`tilewise.epilogue.derivative`). The backward pass computes the gradients of
+the sums and of the operands in one pass over the elements. The gradients of A and B are products
+with the gradients of the sums.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from tilewise.torch.pointwise import pointwise, some_of
 
 Tensor = Any
 Answer = Callable[[Asked], Any]
-"""What multiplies, with an epilogue that returns a tuple."""
+"""Computes the product, with an epilogue that returns a tuple."""
 
 
 class Fusing(NamedTuple):
-    """What a product with an epilogue is asked for besides tensors.
+    """The arguments of a product with an epilogue that are no tensors.
 
     Attributes
     ----------
     function : Traced
     pairs : str or None
-        As :class:`tilewise.arrays.fusion.Asked` has it.
+        As in :class:`tilewise.arrays.fusion.Asked`.
     numbers : tuple of (float or None)
-        The epilogue's operands in its order; None stands for the next tensor.
+        The epilogue's operands in its order; None stands for an operand that is a tensor.
     has_c : bool
     alpha, beta : float
     transpose_a, transpose_b : bool
@@ -55,14 +55,20 @@ class Fusing(NamedTuple):
         return 2 if self.pairs == APART else 1
 
     def split(self, tensors: Sequence[Any]) -> tuple[Any, tuple[Any, ...], Any, tuple[Any, ...]]:
-        """Return what belongs to A, the matrices B, C, and the operands, numbers among them."""
+        """Split values, one for each tensor, into A's, those of the B, C's, and the operands'.
+
+        Operands that are numbers stand among the last.
+        """
         a, *rest = tensors
         b, rest = tuple(rest[: self.matrices]), rest[self.matrices :]
         c = rest.pop(0) if self.has_c else None
         return a, b, c, tuple(rest.pop(0) if x is None else x for x in self.numbers)
 
     def wanted(self, needs: Sequence[bool]) -> tuple[int, ...]:
-        """Return which derivatives of the function the gradients of some tensors need."""
+        """Return which derivatives of the function are needed: see :class:`Trained`.
+
+        ``needs`` says of each tensor whether it needs a gradient.
+        """
         of_a, of_b, of_c, of_operands = self.split(needs)
         sums = len(self.function.sums)
         found = [i for i in range(sums) if of_a or any(of_b) or of_c]
@@ -70,7 +76,7 @@ class Fusing(NamedTuple):
 
 
 class Fused(torch.autograd.Function):  # type: ignore[misc]
-    """A product with an epilogue. It returns the results, and what it stored besides."""
+    """A product with an epilogue. It returns the results and the other values that it stored."""
 
     @staticmethod
     def forward(
@@ -81,7 +87,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
         again: Again,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """The results by ``answer``; the gradients' products by ``again``.
+        """Compute the results by ``answer``; the backward pass multiplies by ``again``.
 
         ``wanted`` are the derivatives of the function that gradients may need.
         """
@@ -108,7 +114,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *of_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients of the tensors, as far as they are asked for."""
+        """The gradients of the tensors that need one; None for the others."""
         asked, made, again = ctx.asked, ctx.made, ctx.again
         needs = ctx.needs_input_grad[_BEFORE:]
         given = tuple(i for i, g in enumerate(of_results) if g is not None)
@@ -172,16 +178,19 @@ def gradients(
     first : Tensor
         The gradient of the first result that has one.
     operands : sequence of Tensor or float
-        Those of ``found.function``.
+        The operands of ``found.function``.
     sums : int
-        How many of the gradients are of sums; of those the dtype is ``dtype``.
+        How many of the gradients are those of sums; they come first.
+    dtype : torch.dtype
+        Of the gradients of sums.
     of_operands : sequence of (tuple of int, torch.dtype)
-        The shapes and dtypes of the operands; gradients are summed over what they broadcast to.
+        The shapes and dtypes of the operands; a gradient is summed over the dimensions along which
+        its operand was broadcast.
 
     Notes
     -----
-    Where the gradient of an operand is that of a sum, as that of a bias is, the same tensor is
-    summed, which was rounded to ``dtype``, as PyTorch's own bias gradients are.
+    The gradient of a bias, for one, is the gradient of a sum. It is then computed from the same
+    tensor, which was rounded to ``dtype``, as in PyTorch.
     """
     values = found.function.values
     wide = getattr(torch, ACCUMULATORS[str(first.dtype).removeprefix("torch.")])
@@ -209,7 +218,7 @@ def gradients(
 
 
 def reduced(x: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """Return the sum over what an operand of a shape was broadcast to, in the operand's dtype."""
+    """Return an operand's gradient: ``x``, summed over what the operand was broadcast along."""
     lead = x.ndim - len(shape)
     dims = [*range(lead)]
     dims += [lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1]
@@ -229,7 +238,7 @@ def _of_matrices(
     needs_b: Sequence[bool],
     again: Again,
 ) -> tuple[Tensor | None, list[Tensor | None]]:
-    """Return the gradients of A and of each B, as far as they are needed, of those of the sums."""
+    """Return the gradients of A and of each B from those of the sums; None if not needed."""
     of_b: list[Tensor | None] = [None] * asked.matrices
     if not needs_a and not any(needs_b):
         return None, of_b
@@ -245,7 +254,7 @@ def _of_matrices(
 
 
 def _joined(of_each: Sequence[Tensor], order: str) -> Tensor:
-    """Return the columns of gate and of up in one tensor, in the order of their matrices' array."""
+    """Return the columns of gate and of up in one tensor, in the order in which B has them."""
     if order == "halves":
         return torch.cat(tuple(of_each), -1)
     return torch.stack(tuple(of_each), -1).flatten(-2)

@@ -1,7 +1,7 @@
 """``tilewise::fused_matmul``, a product with an epilogue as an operator of PyTorch's.
 
-Its epilogue is the text of a traced function (:mod:`tilewise.epilogue.written`), so that a graph
-that is kept on disk, or compiled in another process, has all of it.
+Its epilogue is the text of a traced function (:mod:`tilewise.epilogue.written`), so a graph that is
+kept on disk, or compiled in another process, contains the whole function.
 
 References
 ----------
@@ -43,7 +43,7 @@ OPERATOR = torch.ops.tilewise.fused_matmul.default
 def with_numbers(
     operands: Sequence[Tensor], places: Sequence[int], numbers: Sequence[float]
 ) -> tuple[Tensor | float, ...]:
-    """Return an epilogue's operands in its order, of tensors, and numbers at some places."""
+    """Return an epilogue's operands in its order: numbers at ``places``, tensors elsewhere."""
     at, rest = dict(zip(places, numbers, strict=True)), iter(operands)
     return tuple(at[i] if i in at else next(rest) for i in range(len(operands) + len(at)))
 
@@ -68,7 +68,7 @@ def _kernel(
     every = with_numbers(operands, places, numbers)
     made = trained(traced, tuple(wanted)).forward
     if fits(traced, (), len(operands)) and not fits(traced, wanted, len(operands)):
-        # The sums are stored, and PyTorch's functions compute what is one array too many.
+        # A kernel can't store so many results: it stores the sums, and PyTorch does the rest.
         wide = ACCUMULATORS[dtype_name(a.dtype)]
         kind = a.dtype if out_dtype is None else out_dtype
         of_c = None if c is None else c.to(getattr(torch, wide))
@@ -88,14 +88,14 @@ _SUMS = (
 
 
 def fits(function: Traced, wanted: Sequence[int], arrays: int) -> bool:
-    """Whether a kernel can store what training needs, beside so many operands that are arrays."""
+    """Whether a kernel can store what training needs, with ``arrays`` operands that are arrays."""
     return arrays + len(trained(function, tuple(wanted)).forward.results) - 1 <= MOST
 
 
 def result_of(
     a: Tensor, b: Sequence[Tensor], c: Tensor | None, pairs: str | None, out_dtype: Any
 ) -> tuple[tuple[int, ...], Any]:
-    """The results' shape and dtype; what is wrong is said as :func:`tilewise.matmul` says it."""
+    """Return the shape and dtype of the results, and raise as :func:`tilewise.matmul` does."""
     library = library_of(a)
     assert library is not None
     for x in b:
@@ -109,14 +109,14 @@ def result_of(
             raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
         shape = (*shape[:-1], columns // 2)
     if pairs is not None and c is not None:
-        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
+        raise ValueError("a product with pairs takes no C; pass it as an operand of the epilogue")
     if c is not None and tuple(c.shape) != shape:
         raise ValueError(f"c has shape {tuple(c.shape)}; the result has {shape}")
     return shape, getattr(torch, name)
 
 
 def check_operands(a: Tensor, shape: tuple[int, ...], named: Sequence[tuple[str, Tensor]]) -> None:
-    """Raise ValueError where an operand lies elsewhere, or does not broadcast to the result."""
+    """Raise ValueError if an operand is on another device or does not broadcast to the result."""
     for name, x in named:
         if x.device != a.device:
             raise ValueError(f"a is on {a.device} and {name} on {x.device}; pass them in one place")
@@ -146,7 +146,7 @@ def _shaped(
     pairs: str | None = None,
     out_dtype: Any = None,
 ) -> list[Tensor]:
-    """Results without elements, for graphs."""
+    """Return results without values, as ``torch.library.register_fake`` wants them."""
     shape, dtype = result_of(a, b, c, pairs, out_dtype)
     traced = read(function)
     every = with_numbers(operands, places, numbers)
@@ -186,7 +186,7 @@ def _recorded(
     pairs: str | None = None,
     out_dtype: Any = None,
 ) -> list[Tensor]:
-    """Record it for autograd, and go on to what is below autograd."""
+    """Record the operator for autograd if needed, and call what is below autograd."""
 
     def below(_: Any) -> list[Tensor]:
         with torch._C._AutoDispatchBelowAutograd():

@@ -34,20 +34,21 @@ def mlp(
 ) -> Tensor:
     """f(X W^T + bias) D^T + down_bias, where f is an activation, in two launches.
 
-    Of a gated unit W is two matrices, gate's and up's, and the hidden values are f(gate) up, as of
-    SwiGLU and GeGLU.
+    For a gated unit, as SwiGLU or GeGLU, ``weight`` is two matrices, and the hidden values are
+    f(gate) * up, where gate = X W_gate^T + bias_gate and up = X W_up^T + bias_up.
 
     Parameters
     ----------
     x : Tensor, (..., k)
     weight : Tensor, (h, k), or tuple of two
-        As ``torch.nn.Linear`` has it.
+        As in ``torch.nn.Linear``. Two matrices are those of gate and of up.
     down : Tensor, (n, h)
     activation : str or callable
         ``"gelu"``, ``"gelu_tanh"``, ``"leaky_relu"``, ``"relu"``, ``"sigmoid"``, ``"silu"``,
-        ``"softplus"`` or ``"tanh"``, as PyTorch's functions have them with their defaults. Or a
-        function that :func:`tilewise.matmul` takes as ``epilogue``, of acc, or of gate and up;
-        traced at each call, unless it is a :class:`tilewise.Epilogue`.
+        ``"softplus"`` or ``"tanh"``: PyTorch's function with its default arguments. Or a function
+        of acc, for a gated unit of gate and up, as :func:`tilewise.matmul` takes it as
+        ``epilogue``. A function is traced at each call, unless it is a
+        :class:`tilewise.Epilogue`.
     bias : Tensor, (h,), or tuple of two, optional
     down_bias : Tensor, (n,), optional
         Biases may have another dtype than the matrices.
@@ -55,25 +56,26 @@ def mlp(
     Returns
     -------
     Tensor, (..., n)
-        Of the dtype of X; under autocast, of autocast's.
+        Its dtype is that of X, or under autocast, autocast's.
 
     Raises
     ------
     TypeError
         If an argument is no tensor, or the dtypes of X and the weights differ.
     ValueError
-        If shapes don't fit, tensors lie in different places, one of two biases is missing, or
+        If shapes don't fit, tensors are on different devices, one of two biases is missing, or
         there is no activation of that name.
     TraceError
-        If the activation does what no kernel can.
+        If the activation does something that a kernel can't do.
 
     Notes
     -----
-    With a gradient, the first launch stores besides the hidden values what the activation's
-    derivative needs: nothing for relu, leaky relu, sigmoid and tanh, which have it of their
-    results, and otherwise the values before the activation; both are rounded to the dtype of X, as
-    PyTorch's are. The backward pass multiplies the derivative to the gradient of the hidden values
-    in the kernel of the product that computes it, on its float32 sums.
+    If a gradient is needed, the first launch stores the hidden values and what the derivative of
+    the activation needs besides. For relu, leaky relu, sigmoid and tanh that is nothing, because
+    their derivatives follow from their results; for others it is the values before the
+    activation. What is stored is rounded to the dtype of X, as in PyTorch. In the backward pass,
+    the product that computes the gradient of the hidden values multiplies its float32 sums by the
+    derivative, in its epilogue.
 
     Examples
     --------
@@ -86,8 +88,8 @@ def mlp(
     biases = bias if type(bias) is tuple else () if bias is None else (bias,)
     if len(weights) > 2 or len(biases) not in (0, len(weights)) or any(x is None for x in biases):
         raise ValueError(
-            f"there are {len(weights)} weights and {len(biases)} biases; a gated unit has two "
-            "weights, and of biases as many or none"
+            f"there are {len(weights)} weights and {len(biases)} biases; give one weight, or two "
+            "for a gated unit, and as many biases or none"
         )
     named = [("x", x), ("down", down), ("down_bias", down_bias)]
     check_tensors([*named, *(("weight", w) for w in weights), *(("bias", b) for b in biases)])
@@ -104,7 +106,7 @@ def mlp(
 
 
 def _mlp(layers: Layers, function: Traced) -> Tensor:
-    """The same outside of graphs and of autocast."""
+    """`mlp` outside of graphs and of autocast."""
     if not fits(layers):
         check(layers)
     way = route(*layers.tensors)
@@ -125,7 +127,7 @@ def _mlp(layers: Layers, function: Traced) -> Tensor:
 
 
 def _cast(layers: Layers) -> Layers:
-    """Cast X and the weights as autocast does it; biases are added as they are."""
+    """Cast X and the weights if autocast is on; biases keep their dtypes."""
     x, weights, biases, down, down_bias = layers
     if not torch.is_autocast_enabled(x.device.type):
         return layers
@@ -136,7 +138,7 @@ def _cast(layers: Layers) -> Layers:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _text(activation: Any, matrices: int, has_biases: bool) -> str:
-    """Return what a graph has of an activation, with the biases."""
+    """Return the text of the first product's epilogue, which is a constant of a graph."""
     return written(epilogue_of(given_as(activation), matrices, has_biases))
 
 
@@ -150,7 +152,7 @@ def _by_operator(layers: Layers, text: str) -> Tensor:
 
 
 def _by_pytorch(layers: Layers, function: Any) -> Tensor:
-    """By products and functions that PyTorch's transformations know."""
+    """The MLP of products and functions that ``torch.func``'s transformations differentiate."""
     x, weights, biases, down, down_bias = layers
     asked = Asked(function, biases, APART if len(weights) == 2 else None)
     b = weights if len(weights) == 2 else weights[0]

@@ -1,9 +1,9 @@
 """Multilayer perceptrons in training, with an activation or a gated unit.
 
-Forward they are two products: the activation is part of the first. Backward, the product that gives
-the gradient of the hidden values has the activation's derivative as its epilogue, so that its
-result is the gradient of the first product's sums; of a gated unit both sums' gradients come of one
-launch.
+The forward pass is two products, and the activation is the epilogue of the first. In the backward
+pass, the product that gives the gradient of the hidden values has the derivative of the activation
+as its epilogue, so its result is the gradient of the first product's sums. For a gated unit, one
+launch gives the gradients of both sums.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Layers(NamedTuple):
     ----------
     x : Tensor, (..., k)
     weights : tuple of Tensor, (h, k)
-        One, or of a gated unit gate's and up's.
+        One, or for a gated unit two, of gate and of up.
     biases : tuple of Tensor, (h,)
-        As many, or none.
+        As many as weights, or none.
     down : Tensor, (n, h)
     down_bias : Tensor or None, (n,)
     """
@@ -46,12 +46,12 @@ class Layers(NamedTuple):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All of them, in order."""
+        """All tensors, in the order of the attributes."""
         last = () if self.down_bias is None else (self.down_bias,)
         return (self.x, *self.weights, *self.biases, self.down, *last)
 
     def like(self, values: Sequence[Any]) -> Layers:
-        """Return what belongs to each tensor, of values in their order."""
+        """Arrange values, one for each of `tensors`, as the tensors are arranged here."""
         to_biases = 1 + len(self.weights)
         to_down = to_biases + len(self.biases)
         last = None if self.down_bias is None else values[to_down + 1]
@@ -67,9 +67,9 @@ class Products(NamedTuple):
     Attributes
     ----------
     matmul : callable
-        Of ``(x, y, c, alpha=..., beta=..., out_dtype=...)``.
+        Called as ``matmul(x, y, c, alpha=..., beta=..., out_dtype=...)``.
     fused : callable
-        Of ``(a, b, c, asked)``: A B + C with an epilogue, which returns a tuple.
+        ``fused(a, b, c, asked)`` is A B + C with an epilogue that returns a tuple.
     """
 
     matmul: Callable[..., Tensor]
@@ -77,14 +77,17 @@ class Products(NamedTuple):
 
 
 def wanted_of(layers: Layers, needs: Sequence[bool]) -> tuple[int, ...]:
-    """Return the derivatives of the first product's epilogue that gradients need: all, or none."""
+    """Return which of the first product's sums need gradients: all, or none.
+
+    ``needs`` says of each tensor whether it needs a gradient.
+    """
     of = layers.like(needs)
     is_wanted = of.x or any(of.weights) or any(of.biases)
     return tuple(range(len(layers.weights))) if is_wanted else ()
 
 
 def forward(layers: Layers, made: Trained, by: Answer) -> list[Tensor]:
-    """Return the result, the hidden values, and what is stored for the backward pass besides."""
+    """Return the result, the hidden values, and what else is stored for the backward pass."""
     x, weights, biases, down, down_bias = layers
     is_gated = len(weights) == 2
     b = weights if is_gated else weights[0]
@@ -97,7 +100,7 @@ def forward(layers: Layers, made: Trained, by: Answer) -> list[Tensor]:
 class Mlp(torch.autograd.Function):  # type: ignore[misc]
     """An MLP that autograd records. It returns the result, the hidden values, and what it stored.
 
-    The latter are results so that gradients of gradients reach them.
+    Hidden values and stored values are results, so that second derivatives reach them.
     """
 
     @staticmethod
@@ -110,7 +113,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         products: Products,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        """All results by ``below``; the gradients by ``products``, which autograd can record."""
+        """Compute all results by ``below``; the backward pass multiplies by ``products``."""
         made = trained(function, wanted)
         results = tuple(below())
         needs = layers.like(ctx.needs_input_grad[_BEFORE:])
@@ -123,7 +126,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         )  # fmt: skip
         ctx.set_materialize_grads(False)
         ctx.made, ctx.products = made, products
-        # What is kept of the tensors that the backward pass does not read.
+        # The backward pass needs only the shapes and dtypes of the biases.
         ctx.layers = Layers(
             None, (None,) * len(weights), tuple((x.shape, x.dtype) for x in biases), None,
             None if down_bias is None else (down_bias.shape, down_bias.dtype),
@@ -136,7 +139,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
     def backward(
         ctx: Any, of_y: Tensor | None, *of_hidden: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """The gradients of the tensors, as far as they are asked for."""
+        """The gradients of the tensors that need one; None for the others."""
         needs = ctx.layers.like(ctx.needs_input_grad[_BEFORE:])
         count, again = len(ctx.first), ctx.products.matmul
         x, *rest = ctx.saved_tensors
@@ -183,7 +186,7 @@ def _of_sums(
         "result": dict(zip(made.stored, stored, strict=True)),
     }
     operands = tuple(values[what][i] for what, i in found.operands)
-    if of_y is None:  # of a gradient's gradient
+    if of_y is None:  # in a second derivative only hidden or stored values have a gradient
         return gradients(found, of_hidden[given[0]], operands, len(made.wanted), kind, ())
     asked, c = Asked(found.function, operands), of_hidden[0]
     results: tuple[Tensor, ...] = ctx.products.fused(of_y.to(kind), down, c, asked)

@@ -51,7 +51,7 @@ def _kernel(
 
 
 def fits(layers: Layers) -> bool:
-    """Whether shapes and dtypes fit one another: what :func:`check` says more slowly."""
+    """Whether shapes and dtypes fit one another: a fast test before :func:`check`."""
     x, weights, biases, down, down_bias = layers
     first, dtype = weights[0].shape, x.dtype
     return (
@@ -68,7 +68,7 @@ def fits(layers: Layers) -> bool:
 
 
 def check(layers: Layers) -> None:
-    """Raise where the tensors' shapes, dtypes or places don't fit one another.
+    """Raise if the tensors' shapes, dtypes or devices don't fit one another.
 
     Raises
     ------
@@ -81,7 +81,7 @@ def check(layers: Layers) -> None:
     for name, each in (*named, *of_biases):
         if each.device != x.device:
             raise ValueError(
-                f"x is on {x.device} and {name} on {each.device}; they must lie in one place"
+                f"x is on {x.device} and {name} on {each.device}; they must be on one device"
             )
     for name, each in named[1:]:
         if each.ndim != 2:
@@ -116,7 +116,7 @@ def _shaped(
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
-    """Results without elements, for graphs."""
+    """Return results without values, as ``torch.library.register_fake`` wants them."""
     check(Layers(x, tuple(weights), tuple(biases), down, down_bias))
     lead = x.shape[:-1]
     found = [x.new_empty((*lead, down.shape[0]))]
@@ -138,7 +138,7 @@ def _recorded(
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
-    """Record it for autograd, and go on to what is below autograd."""
+    """Record the operator for autograd if needed, and call what is below autograd."""
 
     def below() -> list[Tensor]:
         with torch._C._AutoDispatchBelowAutograd():
@@ -152,11 +152,11 @@ def _recorded(
     needs = [each.requires_grad for each in layers.tensors]
     if not (torch.is_grad_enabled() and any(needs)):
         return below()
-    missing = set(wanted_of(layers, needs)).difference(wanted)
-    if missing or not stores:
+    needed = sorted({*wanted_of(layers, needs), *wanted})
+    if len(needed) > len(set(wanted)) or not stores:
         raise ValueError(
-            f"tensors require gradients, for which derivatives {sorted(missing)} are needed and "
-            f"what is stored; wanted is {list(wanted)} and stores {stores}"
+            f"tensors require gradients, which need wanted={needed} and stores=True; they are "
+            f"{list(wanted)} and {stores}"
         )
     products = Products(torch.ops.tilewise.matmul, fused)
     made = read(function)
@@ -179,6 +179,6 @@ def _operations(
     out_shape: Any = None,
     **options: Any,
 ) -> int:
-    """Multiplications and additions of the products, for ``FlopCounterMode``, of shapes."""
+    """Multiplications and additions of the products; ``FlopCounterMode`` passes shapes."""
     rows = math.prod(x[:-1])
     return 2 * rows * (len(weights) * math.prod(weights[0]) + math.prod(down))

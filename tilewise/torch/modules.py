@@ -23,7 +23,7 @@ def is_plain(layer: Module) -> bool:
 
 
 def _are_plain(first: tuple[Module, ...], down: Module) -> bool:
-    """Whether linear layers are to be called as one MLP."""
+    """Whether linear layers can be called as one MLP."""
     if not (all(map(is_plain, first)) and is_plain(down)):
         return False
     count = sum(layer.bias is not None for layer in first)
@@ -46,10 +46,10 @@ def _as_one(x: Tensor, first: tuple[Module, ...], activation: str, down: Module)
 
 
 class Sequential(torch.nn.Sequential):  # type: ignore[misc]
-    """``torch.nn.Sequential``, in which two linear layers around an activation are one MLP.
+    """``torch.nn.Sequential`` that computes two linear layers around an activation as one MLP.
 
-    Each call looks at the modules anew: a layer that has got hooks since, or is another module, is
-    called by itself.
+    Each call looks at the modules anew, so a layer that has hooks by then, or was replaced by
+    another module, is called by itself.
 
     Examples
     --------
@@ -61,7 +61,7 @@ class Sequential(torch.nn.Sequential):  # type: ignore[misc]
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """The modules one after another, MLPs as one."""
+        """Apply the modules one after another; an MLP is one call."""
         modules, at = list(self._modules.values()), 0
         while at < len(modules):
             activation = activation_at(modules, at)
@@ -75,7 +75,10 @@ class Sequential(torch.nn.Sequential):  # type: ignore[misc]
 
 
 def activation_at(modules: list[Module], at: int) -> str | None:
-    """Return the activation between two linear layers, the first of which is at a place."""
+    """Return the activation between two linear layers, the first of which is ``modules[at]``.
+
+    None if the three modules there are no MLP.
+    """
     if at + 2 >= len(modules):
         return None
     first, activation, down = modules[at : at + 3]
@@ -86,16 +89,16 @@ def activation_at(modules: list[Module], at: int) -> str | None:
 
 
 def made_one(module: Module, pattern: Pattern) -> None:
-    """Have a module whose ``forward`` is an MLP call it as one."""
+    """Change a module's class, so that its ``forward`` computes its MLP by one call."""
     module.__class__ = _class_of(type(module), pattern)  # type: ignore[arg-type]
 
 
 @cache
 def _class_of(kind: Any, pattern: Pattern) -> Any:
-    """Return a class of a module whose ``forward`` is known to be an MLP."""
+    """Return a subclass of ``kind``, whose ``forward`` is known to be this MLP."""
 
     def forward(self: Module, x: Tensor) -> Tensor:
-        """The MLP; layer by layer where they are not plain linear layers any more."""
+        """Compute the MLP; layer by layer if the modules have changed since."""
         children = self._modules
         first = tuple([children[name] for name in pattern.first])
         down = children[pattern.down]
@@ -109,7 +112,7 @@ def _class_of(kind: Any, pattern: Pattern) -> Any:
         return kind.forward(self, x)
 
     def reduced(self: Module, _: Any) -> Any:
-        """As the class is made, pickle finds it by the one that it is made of."""
+        """Pickle the module by ``kind`` and the pattern: no module has the subclass by name."""
         return _again, (kind, pattern), vars(self)
 
     words = {

@@ -1,8 +1,7 @@
-"""Which modules are multilayer perceptrons, for sure: what their ``forward`` computes.
+"""Recognizes modules whose ``forward`` is a multilayer perceptron, and only where that is sure.
 
-It is read from the source, and nothing is called. The source is that of the function only where it
-compiles to the same code; and of what it calls the objects themselves are looked at, not their
-names.
+The source of ``forward`` is read, and nothing is called. The source counts only if it compiles to
+the code that the function has. What it calls is looked up and compared as objects, not by name.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Pattern(NamedTuple):
     first : tuple of str
         The names of the layers before the activation: one, or gate and up.
     activation : str
-        Its name, one of :data:`tilewise.torch.activations.ACTIVATIONS`.
+        The name of the activation in :data:`tilewise.torch.activations.ACTIVATIONS`.
     module : str
         The name of the child that is the activation; empty where it is a function.
     down : str
@@ -54,7 +53,7 @@ def has_hooks(module: Module) -> bool:
 
 
 def is_called_as_written(module: Module) -> bool:
-    """Whether calling a module is calling its class's ``forward``, but for hooks."""
+    """Whether calling a module calls its class's ``forward``, and besides at most hooks."""
     own = vars(type(module))
     return "forward" not in vars(module) and "__call__" not in own and "_call_impl" not in own
 
@@ -77,11 +76,11 @@ def pattern_of(module: Module) -> Pattern | None:
 
 
 class _Unknown(Exception):
-    """An expression is not one of those that are known."""
+    """Raised where an expression is none of those that a pattern can have."""
 
 
 def _source(forward: FunctionType) -> ast.FunctionDef | None:
-    """Return the source of a method of one argument; None where it is not sure to be that."""
+    """Return the syntax tree of a method of one argument; None where it may be another's."""
     code = forward.__code__
     try:
         text = "".join(inspect.findsource(forward)[0])
@@ -93,7 +92,7 @@ def _source(forward: FunctionType) -> ast.FunctionDef | None:
     if forward.__defaults__ or forward.__kwdefaults__ or forward.__closure__:
         return None
     for function in ast.walk(tree):
-        # Of a function with decorators, the code begins at the first of them.
+        # If a function has decorators, its code begins at the first of them.
         if isinstance(function, ast.FunctionDef) and function.lineno == code.co_firstlineno:
             given = function.args
             others = (given.posonlyargs, given.kwonlyargs, given.vararg, given.kwarg)
@@ -104,9 +103,9 @@ def _source(forward: FunctionType) -> ast.FunctionDef | None:
 
 @lru_cache(maxsize=16)
 def _parsed(text: str, name: str) -> tuple[ast.Module, tuple[CodeType, ...]]:
-    """Return a file's syntax, and the code of all that is in it.
+    """Return a file's syntax tree, and the code of all functions and classes in it.
 
-    A whole file: how a method's calls are compiled depends on what the file imports.
+    The whole file is compiled, because how a method's calls compile depends on its imports.
     """
 
     def inside(code: CodeType) -> Iterator[CodeType]:
@@ -126,7 +125,7 @@ def _is_same(x: CodeType, y: CodeType) -> bool:
 
 
 class _Reader:
-    """What a method's expressions are, of its argument: nested tuples."""
+    """Reads a method's expressions as nested tuples, in which ``"x"`` is the argument."""
 
     def __init__(self, module: Module, forward: FunctionType) -> None:
         self.module, self.globals = module, forward.__globals__
@@ -134,7 +133,7 @@ class _Reader:
         self.self = ""
 
     def result(self, tree: ast.FunctionDef) -> Any:
-        """Return what the method returns, where it only names values and returns one."""
+        """Return what the method returns, if it only assigns values to names and returns one."""
         self.self, argument = (x.arg for x in tree.args.args)
         self.values[argument] = "x"
         for statement in tree.body:
@@ -151,7 +150,7 @@ class _Reader:
         raise _Unknown
 
     def value(self, node: ast.expr) -> Any:
-        """Return what an expression is: ``"x"``, or a tuple that begins with what is done."""
+        """Return an expression: ``"x"``, or a tuple of the operation's name and its operands."""
         if isinstance(node, ast.Name) and node.id in self.values:
             return self.values[node.id]
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -186,7 +185,7 @@ class _Reader:
         return "activation", activation, name, given
 
     def _global(self, node: ast.expr) -> Any:
-        """Return the function that a name, or a name in modules, is."""
+        """Return the object that a global name, or a dotted name in modules, refers to."""
         if isinstance(node, ast.Name) and node.id not in self.values:
             return self.globals.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -212,7 +211,7 @@ _NAMED: tuple[tuple[Callable[..., Any], tuple[Any, ...], str], ...] = (
 
 
 def _matched(value: Any) -> Pattern | None:
-    """Return the MLP that a value is, of ``"x"``."""
+    """Return the MLP that an expression is; None if it is none."""
     if value[0] != "linear" or not isinstance(value[2], tuple):
         return None
     _, down, hidden = value

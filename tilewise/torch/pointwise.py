@@ -1,4 +1,4 @@
-"""A traced function of tensors, element by element: the derivative of an epilogue."""
+"""Applies a traced function, as the derivative of an epilogue, to tensors element by element."""
 
 from __future__ import annotations
 
@@ -28,23 +28,27 @@ Tensor = Any
 def pointwise(
     function: Traced, acc: Tensor, operands: Sequence[Tensor | float], dtypes: Sequence[Any]
 ) -> list[Tensor]:
-    """Return a function's results, computed in float32, or in float64 where ``acc`` is that.
+    """Apply a function element by element, in float32, or in float64 if ``acc`` is float64.
 
     Parameters
     ----------
     function : Traced
         Of one sum.
     acc : Tensor
-        What stands for the sum; the results have its shape.
+        The values of the function's sum; the results have its shape.
     operands : sequence of Tensor or float
         In the function's order; tensors broadcast to ``acc``.
     dtypes : sequence of torch.dtype
         Of the results.
 
+    Returns
+    -------
+    list of Tensor
+
     Notes
     -----
-    On a GPU it is one launch, unless autograd records it or a mode of PyTorch's sees it: then
-    PyTorch's functions compute it, as on a CPU. What is the sum itself is only cast.
+    On a GPU it is one launch, unless autograd or a mode of PyTorch's has to see it: then PyTorch's
+    functions compute it, as on a CPU. A result that is the sum itself is only cast.
     """
     computed = tuple(i for i, value in enumerate(function.values) if value != "acc")
     found: dict[int, Tensor] = {}
@@ -107,9 +111,10 @@ def _by_kernel(
 def asked_of(
     function: Traced, acc: Tensor, operands: Sequence[Tensor | float], results: Sequence[Tensor]
 ) -> tuple[Pointwise, list[Tensor]]:
-    """Return what is asked of a kernel, and the operands that are tensors, or copies that it reads.
+    """Describe the launch, and return the tensors that it reads: operands, expanded to ``acc``.
 
-    ``acc`` and the results are contiguous and have one shape.
+    ``acc`` and the results are contiguous and have one shape. An operand whose batch has no single
+    stride is copied.
     """
     shape = (*(1,) * (2 - acc.ndim), *acc.shape)
     *lead, m, n = shape

@@ -1,4 +1,4 @@
-"""How a product with an epilogue is computed where PyTorch has to see it."""
+"""Products with an epilogue that autograd, autocast, a mode or a graph of PyTorch's has to see."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def recorded(
     out_dtype: Any,
     place: Mapping[str, Any],
 ) -> Any:
-    """Return the product's results, which autograd, a mode or autocast sees.
+    """Compute a product with an epilogue by the route that PyTorch's state asks for.
 
     Parameters
     ----------
     way : Route
     a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype
-        As :func:`tilewise.matmul` has them.
+        As in :func:`tilewise.matmul`.
     asked : Asked
         The epilogue.
     matmul : callable
@@ -88,7 +88,7 @@ def recorded(
         _check_place(place)
         library = library_of(a)
         assert library is not None
-        # It says what is wrong with an operand, and rounds numbers.
+        # This raises if an operand is wrong, and rounds numbers.
         found = fusion.fusion(library, asked, None, ACCUMULATORS[dtype_name(a.dtype)])
         assert found is not None
         results = _by_operator(
@@ -119,7 +119,7 @@ def in_graph(
     pairs: str | None,
     operands: Mapping[str, Any],
 ) -> Any:
-    """Return the same in a graph of ``torch.compile``, by the operator.
+    """Compute a product with an epilogue in a graph of ``torch.compile``, by the operator.
 
     The epilogue is traced when the graph is made, and its text is a constant of the graph.
     """
@@ -147,21 +147,26 @@ def in_graph(
 
 
 def constant_of(function: Any) -> Any:
-    """Return a function as an argument that every version of ``torch.compile`` takes as a constant.
+    """Return what stands for a function as a constant of a graph.
 
-    Functions are; an Epilogue is not before PyTorch 2.13, but its key is.
+    That is the function itself, but for an Epilogue its key: before PyTorch 2.13,
+    ``torch.compile`` takes no object of another class as a constant.
     """
     return function.key if isinstance(function, Epilogue) else function
 
 
 def given_as(constant: Any) -> Any:
-    """Return the function, or the activation's name, that :func:`constant_of` is of."""
+    """Return the function, or the activation's name, that was given to :func:`constant_of`."""
     return registered.get(constant, constant) if isinstance(constant, str) else constant
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str | None) -> Any:
-    """Return what a graph has of an epilogue, whose operands have these names."""
+    """Return what a graph needs of an epilogue whose operands have these names.
+
+    It is the text, the operands' names in the epilogue's order, the pairs, the number of results,
+    whether they are a tuple, and the number of sums.
+    """
     asked = fusion.asked(
         given_as(epilogue),
         dict.fromkeys(names, 0.0),
@@ -177,9 +182,9 @@ def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str |
 
 
 def fused(a: Tensor, b: Tensor, c: Tensor | None, asked: Asked) -> tuple[Tensor, ...]:
-    """Return the results of A B + C with an epilogue that was traced, and returns a tuple.
+    """Return A B + C with a traced epilogue that returns a tuple.
 
-    Autograd, a mode or a graph sees it where they have to.
+    Autograd records it if it has to.
     """
     beta = 0.0 if c is None else 1.0
     way = route(a, b, c, *asked.operands)
@@ -199,7 +204,7 @@ def _product(
 
 
 def returned(results: Sequence[Tensor], count: int, is_tuple: bool) -> Any:
-    """Return an epilogue's own results, of those and of what was stored besides."""
+    """Return an epilogue's own results, which are the first ``count`` of ``results``."""
     return tuple(results[:count]) if is_tuple else results[0]
 
 
@@ -232,11 +237,11 @@ def _by_operator(
 
 
 def _number(x: Any) -> Any:
-    """A number of a call as autograd keeps it; None of a tensor."""
+    """Return an operand that is a number as a float; None for a tensor."""
     if isinstance(x, torch.Tensor):
         return None
     is_number = isinstance(x, int | float | np.number) and not isinstance(x, bool)
-    return float(x) if is_number else x  # what it is else, the call says
+    return float(x) if is_number else x  # what is neither is refused with the other operands
 
 
 def _check_place(place: Mapping[str, Any]) -> None:
@@ -269,12 +274,12 @@ def by_pytorch(
     sums: Callable[..., Tensor],
     dtype: Any,
 ) -> Any:
-    """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
+    """Apply an epilogue to unrounded sums by PyTorch's functions, which PyTorch differentiates."""
     of_b: Sequence[Tensor] = b if asked.pairs == APART else (b,)
     if len(of_b) == 2 and of_b[0].shape != of_b[1].shape:
         raise ValueError(f"b[0] has shape {tuple(of_b[0].shape)} and b[1] {tuple(of_b[1].shape)}")
     if asked.pairs is not None and c is not None:
-        raise ValueError("of pairs there is no C; add it in the epilogue, as an operand")
+        raise ValueError("a product with pairs takes no C; pass it as an operand of the epilogue")
     library = library_of(a)
     assert library is not None
     if torch.is_autocast_enabled(a.device.type):
@@ -299,7 +304,7 @@ def by_pytorch(
 
 
 def _parted(sums: Tensor, order: str) -> tuple[Tensor, Tensor]:
-    """Return gate's columns, and up's, of the sums of both."""
+    """Return the columns of gate, and those of up, of a tensor that has both."""
     columns = sums.shape[-1] if sums.ndim else 1
     if columns % 2:
         raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")

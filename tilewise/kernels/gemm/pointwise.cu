@@ -1,7 +1,7 @@
-// D = f(acc, operands), element by element, where acc is a matrix in memory: the derivative of an epilogue,
-// of gradients and of what the forward pass stored. The further results of f are stored as operands are read
-// (fused.cuh). Each thread computes COLUMNS elements of a row, THREADS apart, so that neighbouring threads
-// read neighbours, and a thread has several loads in flight.
+// D = f(acc, operands), element by element, where acc is a matrix in memory. It computes the derivative of an
+// epilogue: acc is a gradient, and operands are other gradients and what the forward pass stored. fused.cuh
+// loads operands and stores further results of f. Each thread computes COLUMNS elements of a row, THREADS
+// apart, so that accesses are coalesced and a thread has several loads in flight.
 //
 // Macros: real, in which f is computed; INPUT and OUTPUT, the types of acc's elements and D's (convert.cuh);
 // COLUMNS.
@@ -12,7 +12,7 @@ constexpr int THREADS = 256;
 struct Pointwise {
     const INPUT* acc;
     OUTPUT* d;
-    unsigned m, n, batch;  // acc and D lie row by row, without gaps
+    unsigned m, n, batch;  // acc and D are row-major, without gaps between rows
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS)
