@@ -1,4 +1,4 @@
-"""A call like one before it: known by all that decided that one, and launched at once."""
+"""Calls like an earlier one: found by a key, and launched without being planned again."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class Apart(NamedTuple):
     Attributes
     ----------
     array, extent : int
-        The array, and the bytes from its first element to behind its last one.
+        The array's number, and the bytes from its first element to the end of its last one.
     result, result_extent : int
-        The same of the result.
+        The result's number, and its bytes.
     may_be_result : bool
-        Whether it may be the result itself: each of its elements is read before it is written.
+        Whether the array may be the result itself, because each element is read before it is
+        written.
     """
 
     array: int
@@ -40,7 +41,7 @@ class Apart(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """What a call on a GPU came to; it holds no addresses.
+    """What a call on a GPU launched, without addresses, so that a later call can repeat it.
 
     Attributes
     ----------
@@ -52,10 +53,10 @@ class Repeat(NamedTuple):
     workspace : callable or None
         A new array for the launches; None if they need none.
     arranged : callable
-        The addresses that the launches take, of the call's own, then those of new results and of
-        the workspace, and 0.
+        Returns the addresses in the order in which the launches take them. Its argument is the
+        addresses of the call's arrays, then those of new results, that of the workspace, and 0.
     apart : tuple of Apart
-        What must not overlap; empty where the results are new, and overlap nothing.
+        The arrays and results that must not overlap; empty if the results are new.
     is_tuple : bool
         Whether the results are returned as a tuple.
     """
@@ -70,14 +71,16 @@ class Repeat(NamedTuple):
     is_tuple: bool
 
     def run(self, addresses: Sequence[int], out: Array | Sequence[Array] | None = None) -> Any:
-        """What the call returns; None where the addresses ask for a closer look.
+        """Launch the call, and return its results; None if it has to be planned anew.
+
+        That is so if arrays overlap, or a new result is not aligned.
 
         Parameters
         ----------
         addresses : sequence of int
-            Of the call's arrays, as :func:`find` gives them.
+            Of the call's arrays, as :func:`find` returns them.
         out : array or sequence of array, optional
-            The results, where the caller gives them.
+            The results, if the caller gives them.
 
         Raises
         ------
@@ -136,27 +139,28 @@ def record(
     are_given: bool,
     is_tuple: bool,
 ) -> Repeat:
-    """What a call came to whose arrays were all used where they lie.
+    """Return the :class:`Repeat` of a call whose arrays were all used in place, without copies.
 
     Parameters
     ----------
     library, gpu, launches, is_tuple
-        As :class:`Repeat` has them.
+        As in :class:`Repeat`.
     matrices : sequence of array
-        A and B; or A and, of pairs in two arrays, both B.
+        A and B; with pairs in two arrays, A and both B.
     operands : sequence of array
         The arrays among an epilogue's operands.
     results : sequence of array
     c : array or None
-        C, or a grouped product's offsets; None where it is not read.
+        C, or a grouped product's offsets; None if it is not read.
     c_may_be_result : bool, optional
-        Whether C may be the result itself, where both lie alike.
+        Whether C may be the result itself, if both have the same shape and strides.
     workspace : array, optional
-        As the launches need it.
+        The workspace of the launches.
     are_given : bool
         Whether the caller gave the results.
     """
-    # From the front in the order of find(), and from the back in that of run().
+    # Indices of the addresses that run() has. Arrays of the call are counted from the front, as
+    # find() orders them; new results, the workspace and 0 from the back, as run() appends them.
     first = len(matrices)
     of_operands = range(first, first + len(operands))
     first += len(operands)
@@ -195,14 +199,14 @@ def record(
 
 
 def _extent(library: Library, x: Array) -> int:
-    """Bytes from an array's first element to behind its last one."""
+    """Bytes from an array's first element to the end of its last one."""
     view = library.view(x)
     assert view is not None
     return int(x.itemsize) * span(view)
 
 
 def _how(library: Library, x: Array) -> object:
-    """How an array lies: two that lie alike and begin at one address are one array."""
+    """An array's shape and strides; two arrays with the same ones and the same address are one."""
     place = library.stand_in(x)
     return place.shape, place.strides
 
@@ -223,28 +227,28 @@ def find(
     *options: object,
     asked: Asked | None = None,
 ) -> Found:
-    """A call's key, and the record of one like it.
+    """Return a call's key, and the record of an earlier call with the same key.
 
     Returns
     -------
     key : tuple or None
-        All that decides how it is answered, but for where its arrays lie; None where the call
-        must be looked at closely each time.
+        All that decides what is launched, but for the arrays' addresses; None if calls like this
+        one have to be planned each time.
     record : Repeat or None
     addresses : list of int
         Of the call's arrays, for :meth:`Repeat.run`.
     """
-    # Of other types, a number may change, and True is no number here.
+    # Numbers of other types may be mutable, and True is not accepted as a number.
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS:
         return _NOTHING
     arrays, how = [a, b], (alpha, beta, *options)
     if asked is not None:
         if asked.pairs == APART:
             arrays = [a, *b]
-        given: list[object] = []  # numbers; of arrays, None
+        given: list[object] = []  # numbers; None for an array
         for x in asked.operands:
             if type(x) in _NUMBERS:
-                given.append(x or repr(x))  # 0.0 and -0.0 are equal, and give other results
+                given.append(x or repr(x))  # 0.0 and -0.0 are equal, but can give different results
             else:
                 given.append(None)
                 arrays.append(x)
@@ -262,7 +266,7 @@ def find(
 
 
 def look(how: tuple[object, ...], arrays: Sequence[Array]) -> Found:
-    """What :func:`find` gives for a call whose arrays are known, and all else that decides it."""
+    """Return what :func:`find` does, given a call's arrays and all else that decides it."""
     library = repeatable.get(type(arrays[0]))
     if library is None:
         return _NOTHING
@@ -270,17 +274,17 @@ def look(how: tuple[object, ...], arrays: Sequence[Array]) -> Found:
         signatures, addresses = library.signatures(arrays)
         key = how, signatures
         return key, _records.get(key), addresses
-    except Exception:  # whatever an array's own library raises; a closer look says it in our words
+    except Exception:  # whatever an array's own library raises: planning raises our own error
         return _NOTHING
 
 
 def remember(key: Key, record: Repeat) -> None:
-    """Keep it for calls with the same key."""
+    """Keep a record for calls with the same key."""
     if len(_records) >= RECORDS:
         _records.clear()
     _records[key] = record
 
 
 def forget() -> None:
-    """Have every call looked at closely again."""
+    """Drop all records, so that every call is planned again."""
     _records.clear()

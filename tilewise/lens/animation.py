@@ -61,7 +61,7 @@ class Frame:
 
 
 def check(folder_or_file: Path | None = None) -> None:
-    """Raise what drawing would, before anything is run.
+    """Raise the errors that drawing would raise, before anything is run.
 
     Raises
     ------
@@ -80,10 +80,10 @@ def check(folder_or_file: Path | None = None) -> None:
 
 
 def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
-    """A picture of each load of tiles, one of each use, and one of the result.
+    """A picture of each load of tiles, of each use, and of the result.
 
-    Behind them is one of each other block that was recorded, with its tile of C, and where these
-    are all blocks one of the finished C.
+    They are followed by a picture of each other block that was recorded, with its tile of C, and,
+    if all blocks were recorded, by one of the finished C.
 
     Parameters
     ----------
@@ -193,8 +193,11 @@ def _written(steps: Sequence[Mapping[str, Any]]) -> dict[int, float]:
 
 
 def _uses(steps: Sequence[Mapping[str, Any]]) -> set[int | None]:
-    """The lines at which tiles are used: those that compute with what they read, if there are
-    any. The last phase may have more in it, as the scaling by alpha."""
+    """The source lines at which tiles are used.
+
+    If some lines both read shared memory and compute, it is only those: the last phase may have
+    more arithmetic, as the scaling by alpha.
+    """
     read = {s["line"] for s in steps if s["kind"] == "load" and s.get("space") == "shared"}
     computed = {s["line"] for s in steps if s["kind"] == "compute" and s["phase"] is not None}
     return read & computed or computed
@@ -216,7 +219,7 @@ def _elements(steps: Sequence[Mapping[str, Any]]) -> set[int]:
 
 
 def _reached(step: Mapping[str, Any]) -> set[int]:
-    """The elements of global memory that a step reaches, each of a vector's."""
+    """The elements of global memory that a step accesses; a vector counts each of its own."""
     return {
         at + i
         for at, value in zip(step["at"], step["values"], strict=True)
@@ -258,7 +261,7 @@ def _threads(step: Mapping[str, Any]) -> list[int]:
 
 
 def draw(trace: Mapping[str, Any], gif: Path | None, folder: Path | None, block: int = 0) -> int:
-    """Draw the frames to a GIF, and to a folder as PNG; how many there are.
+    """Draw the frames to a GIF, and to a folder as PNG, and return how many there are.
 
     Raises
     ------

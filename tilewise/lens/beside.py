@@ -1,4 +1,4 @@
-"""Two watched kernels on one page, on the clock of their work."""
+"""Two watched kernels on one page, side by side where both have done the same share of work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Beside(Paged):
 
     @property
     def correct(self) -> bool:
-        """False where the product of either is known to be wrong."""
+        """False if one of the two products is known to be wrong."""
         return self.one.correct and self.other.correct
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
 """What the steps of a trace cost, and how far they bring the product: the player's comparison.
 
-Kernels are compared where both have done the same share of their work, their multiply-adds. Steps
-and instructions are no such clock, for they are what differs; and the emulator has no time. Within
-a phase a kernel has loaded a tile of which it has not used all, so that totals are compared where
-phases end.
+Kernels are compared where both have done the same share of their work, which is multiply-adds.
+Steps and instructions can't be the measure, because kernels differ in them, and the emulator
+measures no time. Within a phase a kernel has loaded a tile and not used all of it yet, so totals
+are compared where phases end.
 """
 
 from __future__ import annotations
@@ -18,34 +18,35 @@ from typing import Any
 
 Step = Mapping[str, Any]
 FOLDED = ("other", "branch")
-"""Kinds of steps that compute indices and addresses, or decide where to go on, and nothing else."""
+"""Kinds of steps that only compute indices and addresses, or branch."""
 COSTS = ("loads", "requests", "sectors", "wavefronts", "barriers")
-"""What adds up; see :class:`Costs`."""
+"""The attributes of :class:`Costs` that are shown as totals."""
 _SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
 _PIECE = 16  # bytes
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Of each step of a block.
+    """The work and the costs of each step of a block.
 
     Attributes
     ----------
     unit : str
-        What ``work`` counts: ``"multiply-adds"``; of a kernel that has none, floating-point
-        ``"operations"``; of one that has neither, ``"elements stored"`` to global memory.
+        What ``work`` counts: ``"multiply-adds"``; for a kernel that has none, floating-point
+        ``"operations"``; for a kernel that has neither, ``"elements stored"`` to global memory.
     work : list of int
-        All threads together.
+        The work of all threads together.
     loads : list of int
-        Elements that threads load from global memory, each thread's by itself, and elements of
+        Elements that threads load from global memory, counted for each thread, and elements of
         bulk copies that the block starts.
     requests, sectors : list of int
-        Of loads from global memory.
+        Requests and sectors of loads from global memory.
     wavefronts : list of int
-        That loads from shared memory and stores to it take: one a request, and one for each bank
-        conflict; of accesses of 8 or 16 bytes, those that their width needs are not counted.
+        Wavefronts of accesses to shared memory: one for each request and one for each bank
+        conflict. The further wavefronts that an access of 8 or 16 bytes always takes are not
+        counted.
     barriers : list of int
-        Barriers of all of the block, one for each warp.
+        Barriers of the whole block, counted for each warp.
     """
 
     unit: str
@@ -65,7 +66,7 @@ class Costs:
         }
 
     def at(self, cost: str, step: int) -> int:
-        """What a cost adds up to with a step, and all steps before it."""
+        """The total of a cost up to and including a step."""
         return sum(getattr(self, cost)[: step + 1])
 
 
@@ -75,9 +76,9 @@ def costs(trace: Mapping[str, Any], block: int) -> Costs:
     Parameters
     ----------
     trace : mapping
-        As docs/trace.md has it.
+        As docs/trace.md describes it.
     block : int
-        Its number among those that were recorded.
+        The block's number among those that were recorded.
     """
     steps: Sequence[Step] = trace["blocks"][block]["steps"]
     unit, work = _work(trace, steps)
@@ -98,7 +99,7 @@ def costs(trace: Mapping[str, Any], block: int) -> Costs:
 
 
 def phase_ends(steps: Sequence[Step]) -> list[int]:
-    """The last step of each phase; of a kernel without phases, the last of all."""
+    """The last step of each phase; for a kernel without phases, the last step."""
     found = [
         i for i, step in enumerate(steps)
         if step.get("phase") is not None
@@ -108,17 +109,17 @@ def phase_ends(steps: Sequence[Step]) -> list[int]:
 
 
 def is_folded(step: Step) -> bool:
-    """Whether a step only computes indices, or decides where to go on."""
+    """Whether a step only computes indices and addresses, or branches."""
     return step["kind"] in FOLDED
 
 
 def together(
     one: Sequence[int], other: Sequence[int], a: Sequence[Step], b: Sequence[Step]
 ) -> list[list[int]]:
-    """The steps at which two kernels stand side by side, on the clock of their work.
+    """Pair the steps of two kernels by the share of their work that each has done.
 
-    Each tick brings on the kernel whose next step begins with the smaller share of its work done,
-    and both where that is equal. Steps that only compute indices are passed over.
+    From one pair to the next, the kernel advances whose next step begins with the smaller share of
+    its work done, or both if the shares are equal. Steps that only compute indices are left out.
 
     Parameters
     ----------
@@ -130,8 +131,8 @@ def together(
     Returns
     -------
     list of [int, int]
-        For each tick, the steps at which the one and the other stand; the last is the last step of
-        both. Along the ticks neither goes back.
+        Pairs of a step of the one kernel and a step of the other. Both ascend, and the last pair is
+        the last step of each.
     """
     at = [_begins(one, a), _begins(other, b)]
     now = [0, 0]
@@ -151,7 +152,7 @@ def together(
 
 
 def _begins(work: Sequence[int], steps: Sequence[Step]) -> list[tuple[int, float]]:
-    """The steps that are shown, each with the share of all work that is done before it."""
+    """The steps that are shown, each with the share of the block's work that is done before it."""
     before, total = [0, *accumulate(work)], sum(work) or 1
     shown = [i for i, step in enumerate(steps) if not is_folded(step)] or [len(steps) - 1]
     if shown[-1] != len(steps) - 1:
@@ -173,8 +174,8 @@ def fair(
     Returns
     -------
     list of dict
-        By the share of work that is done: ``share``, and ``steps``, the first of each with which
-        that share is done; of all work, the last steps.
+        In the order of ``share``, the share of work that is done. ``steps`` has the first step of
+        each kernel after which that share is done, and for a share of 1 the last step of each.
     """
     done = [list(accumulate(each.work)) for each in (one, other)]
     shares = {
@@ -183,7 +184,7 @@ def fair(
     }  # fmt: skip
     return [
         {"share": float(share), "steps": [
-            # Not a step later, at which the next tile may be loaded; but at the end all of it.
+            # The next step may already load the next tile. At the end everything counts.
             len(each) - 1 if share == 1 else bisect_left(each, share * each[-1])
             for each in done
         ]}
@@ -239,7 +240,7 @@ def _elements(trace: Mapping[str, Any], step: Step) -> int:
 
 
 def _bytes_of(trace: Mapping[str, Any], name: str | None) -> int:
-    """Of an element of an array; 0 where there is no such array."""
+    """The bytes of an array's element; 0 if there is no such array."""
     dtype = next((x["dtype"] for x in trace["arrays"] if x["name"] == name), "")
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) // 8 if bits else 0

@@ -1,4 +1,4 @@
-"""What is shown as a page of its own: in a notebook's cell, or in a file."""
+"""Results that are HTML pages: shown in a notebook's cell, or saved as a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tilewise.provenance import write_whole
 
-CELL_PIXELS = 840  # of a notebook's cell, its height
+CELL_PIXELS = 840  # height of the frame in a notebook's cell
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Where the numbers that an instruction works on come from: the steps that put them in registers.
+"""Where an instruction's operands come from: the steps that wrote them to registers.
 
-Each thread's registers are followed by name, from the loads and the arithmetic that write them
-through plain moves to what reads them. What comes from anywhere else is not known.
+Each thread's registers are followed by name, from the loads and the arithmetic that write them,
+through plain moves, to the instructions that read them. Any other source is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tilewise.devices.emulator.ptx.syntax import (
 from tilewise.devices.emulator.recording.events import Event
 
 UNKNOWN = -1
-MOST_THREADS = 1 << 20  # of a block's registers, all together, that are followed
+MOST_THREADS = 1 << 20  # registers that are followed, counted for each thread of the block
 Term = list[int] | float | None
 
 
@@ -41,27 +41,27 @@ class Terms:
 
     def __init__(self, program: Program, threads: int) -> None:
         self._program, self._threads = program, threads
-        # By register and thread, where it comes from: a number of ``_sources``.
+        # By register and thread, where its value comes from: an index of ``_sources``.
         self._registers: dict[str, npt.NDArray[np.int32]] = {}
         self._sources: list[Term] = []
         self._numbers: dict[Any, int] = {}
 
     def see(self, event: Event, step: int) -> list[Term]:
-        """What an event's values are made of.
+        """Where the operands of an event come from; the event's own results are followed, too.
 
         Parameters
         ----------
         event : Event
         step : int
-            Its number.
+            The event's step.
 
         Returns
         -------
         list
-            Of arithmetic, its operands; of a store to shared memory, what is stored; nothing of
-            all else. Each is a step and which of the values that a thread has there, where they
-            are the same for all threads; a number, where the instruction or a move says it; or
-            None. Empty where nothing is known.
+            One term for each operand of arithmetic, or for each value of a store to shared memory;
+            empty for other events, and if nothing is known. A term is ``[step, i]`` if the operand
+            is value i of that step for all threads, a number if the instruction or a move gives
+            it, and otherwise None.
         """
         instruction = self._program.instructions[event.op]
         terms: list[Term] = []
@@ -125,7 +125,7 @@ def _parts(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _number(constant: Immediate) -> float | None:
-    """A constant of floating point; None of an integer, whose bits may mean anything."""
+    """A floating-point constant as a number; None for an integer, whose type is not known."""
     if constant.bits is None:
         return None
     bits, width = constant.bits

@@ -191,8 +191,8 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
         auto release = [&](int stage) {
             if (thread < MULTICAST_PEERS) mbarrier_arrive<(TILES > 1)>(empty_there + 8 * stage);
         };
-        // Keeps the four warps together where no wgmma does: a warp that lies two turns of a barrier behind
-        // would wait for the wrong one.
+        // Keeps the four warps of a consumer together where no wgmma does. If a warp fell behind, the mbarrier
+        // could complete twice more, and its parity would no longer tell the warp to go on.
         auto keep_together = [&] { named_barrier_sync<128>(1 + CONSUMERS + consumer); };
         Sums sum;
         for (int taken = 0; work.advance(below, beside); ++taken) {

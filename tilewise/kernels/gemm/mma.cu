@@ -11,9 +11,10 @@
 // BLOCK_K, the depth of a k-step; WARP_M, WARP_N, a warp's tile; STAGES; BLOCKS, the least number of
 // blocks a multiprocessor must hold; A_K_MAJOR and B_K_MAJOR (1 where k is the contiguous
 // dimension, 0 for MN-major); A_WIDTH and B_WIDTH, elements of a copy, and A_PARTIAL and B_PARTIAL, 1 where
-// they do not divide the contiguous dimension; A_UNALIGNED and B_UNALIGNED, 1 where they are read as rows
-// that begin anywhere, whatever the width; D_UNALIGNED, 1 where D is stored so, with contiguous columns,
-// beta 0 and no caller's function; OVERLAP as in launch.cuh.
+// they do not divide the contiguous dimension; A_UNALIGNED and B_UNALIGNED, 1 where the matrix is copied by
+// mma_unaligned.cuh, whose rows need not be 16-byte aligned and whose width does not matter; D_UNALIGNED, 1
+// where the rows of D need not be 16-byte aligned, but its columns are contiguous, beta is 0 and there is no
+// caller's function; OVERLAP as in launch.cuh.
 #include "mma_product.cuh"
 #include "product.cuh"
 

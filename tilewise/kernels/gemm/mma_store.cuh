@@ -1,17 +1,17 @@
-// How a warp's sums by mma.sync become elements of D.
+// The epilogue of mma.cu: a warp's accumulators, from mma.sync, become elements of D.
 //
-// Macros: those of mma.cu. It is included by mma_product.cuh, after what it uses from there.
+// Macros: those of mma.cu. mma_product.cuh includes this file after it defines what is used here.
 #pragma once
 
-// A warp's sums go through shared memory, 16 rows of D at a time, so that neighbouring lanes store
-// neighbouring elements of D. The pitch lets the stores of pairs use all banks.
+// A warp's accumulators go through shared memory, 16 rows of D at a time, so that neighbouring lanes store
+// neighbouring elements of D. With this pitch, the lanes' stores of pairs use all banks.
 constexpr int PITCH = WARP_N + 8, PIECE = 4;
 static_assert(WARPS * 16 * PITCH * sizeof(float) <= STAGES * STAGE);
 struct alignas(PIECE * sizeof(OUTPUT)) Piece { OUTPUT x[PIECE]; };
 template <int COUNT> struct alignas(COUNT * sizeof(float)) Numbers { float x[COUNT]; };
 
-// The epilogue of the 16 rows of sums at ``sums``, which are rows from ``top`` and columns from ``left``
-// of D. A lane stores WIDTH elements at once.
+// Stores the 16 rows of accumulators at ``sums`` to D, at row ``top`` and column ``left``. A lane stores WIDTH
+// elements at once.
 template <int WIDTH, bool READS_C, typename P>
 __device__ inline void store_rows(const float* sums, const P& p, const Matrix<const OUTPUT>& c,
                                   const Matrix<OUTPUT>& d, unsigned batch, unsigned top, unsigned left,
@@ -44,17 +44,18 @@ __device__ inline void store_rows(const float* sums, const P& p, const Matrix<co
     }
 }
 
-// The same for D's rows that begin anywhere, without C and a caller's function: sums are staged as elements
-// of D, each row as far behind a multiple of 16 bytes as D's, so that aligned 16 bytes are stored at once.
-// What a row has at its ends, in 16 bytes that it shares with its neighbours, is stored by elements.
-constexpr int WORD = 16 / sizeof(OUTPUT);
+// What follows is for a D whose rows are not 16-byte aligned, without C and without a caller's function. The
+// accumulators are staged in shared memory as elements of D. Each staged row has the same offset from a
+// 16-byte boundary as its row of D, so that aligned 16-byte words are stored at once. The words at a row's
+// ends, which may hold elements of other tiles, are stored element by element.
+constexpr int WORD = 16 / sizeof(OUTPUT);  // elements in 16 bytes
 
-// The elements from the last multiple of 16 bytes to ``row``.
+// The number of elements from the 16-byte boundary at or before ``row`` to ``row``.
 __device__ inline unsigned elements_behind(const OUTPUT* row) {
     return (unsigned)(size_t)row / sizeof(OUTPUT) % WORD;
 }
 
-// The 16 rows that are staged at ``staged``, which are rows from ``top`` and columns from ``left`` of D.
+// Stores the 16 rows at ``staged`` to D, at row ``top`` and column ``left``.
 __device__ inline void store_staged(const OUTPUT* staged, const Matrix<OUTPUT>& d, unsigned top,
                                     unsigned left, unsigned m, unsigned n) {
     const unsigned lane = threadIdx.x % 32, columns = min(n - left, (unsigned)WARP_N);
@@ -68,8 +69,8 @@ __device__ inline void store_staged(const OUTPUT* staged, const Matrix<OUTPUT>& 
         if (top + y < m && word >= begin && word + WORD <= end)
             st_global(row - begin + word, *(const uint4*)(staged + y * PITCH + word));
     }
-    // Of a row's first 16 bytes and its last ones, elements from ``begin`` to ``end``. In a warp's tile
-    // that is whole they are as many as 16 bytes have, or none.
+    // The elements of a row's first word and of its last one. If the warp's tile is not cut by D's edge, they
+    // are together WORD elements, or none.
     #pragma unroll
     for (int i = 0; i < 16; i += 32 / WORD) {
         const unsigned y = i + lane / WORD, x = lane % WORD;
@@ -85,6 +86,7 @@ __device__ inline void store_staged(const OUTPUT* staged, const Matrix<OUTPUT>& 
     }
 }
 
+// Stages a warp's accumulators and stores them to a D whose rows are not 16-byte aligned.
 template <typename P>
 __device__ inline void store_unaligned(const Sums& sum, OUTPUT* staged, const P& p, const Matrix<OUTPUT>& d,
                                        unsigned top, unsigned left) {
@@ -96,7 +98,7 @@ __device__ inline void store_unaligned(const Sums& sum, OUTPUT* staged, const P&
         #pragma unroll
         for (int j = 0; j < 2 * COLUMNS; ++j)
             #pragma unroll
-            for (int l = 0; l < 4; ++l)  // two columns, and the same 8 rows further on
+            for (int l = 0; l < 4; ++l)  // two columns, and the same columns 8 rows below
                 to[j * 8 + l % 2 + l / 2 * 8 * PITCH] = from_float<OUTPUT>(scaled(sum[i][j / 2][j % 2][l], p.alpha));
         __syncwarp();
         if (left < p.columns) store_staged(staged, d, top + 16 * i, left, p.m, p.columns);
@@ -104,6 +106,7 @@ __device__ inline void store_unaligned(const Sums& sum, OUTPUT* staged, const P&
     }
 }
 
+// Stores a warp's tile, at row ``top`` and column ``left`` of D.
 template <typename P, typename At>
 __device__ inline void store(const Sums& sum, float* sums, const P& p, const At& at, unsigned top,
                              unsigned left, const Fused& fused) {
@@ -127,7 +130,7 @@ __device__ inline void store(const Sums& sum, float* sums, const P& p, const At&
         for (int j = 0; j < 2 * COLUMNS; ++j) {
             const float* of = sum[i][j / 2][j % 2];
             to[j * 4] = {of[0], of[1]};
-            to[j * 4 + 4 * PITCH] = {of[2], of[3]};  // 8 rows further on
+            to[j * 4 + 4 * PITCH] = {of[2], of[3]};  // 8 rows below
         }
         __syncwarp();
         const unsigned y = top + 16 * i;

@@ -1,10 +1,10 @@
-// Tiles for mma.sync of matrices whose rows begin anywhere: cp.async copies aligned 16-byte pieces of memory,
-// which are realigned in shared memory (compute capability 8.0).
+// Tiles for mma.sync of matrices whose rows are not 16-byte aligned: cp.async copies aligned 16-byte pieces of
+// memory, which are realigned in shared memory (compute capability 8.0).
 //
-// cp.async and ldmatrix take 16 bytes only where they are 16-byte aligned. So the aligned pieces that hold a
-// row of a tile are copied to where the row lies there; they are one more than the row has. When they have
-// arrived, each piece of the row is made from the two that hold it. The lanes that copy and realign a row
-// are in one warp, so that takes no barrier of the block.
+// cp.async and ldmatrix take 16 bytes only where they are 16-byte aligned. So the aligned pieces of memory that
+// hold a row of a tile are copied to the row's place in shared memory; they are one more than the row has. When
+// they have arrived, each piece of the row is made from the two pieces that hold its elements. The lanes that
+// copy and realign a row are in one warp, so no barrier of the block is needed.
 //
 // Macros: those of mma_tiles.cuh.
 #pragma once
@@ -16,21 +16,21 @@ struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
     static constexpr int ACROSS = Tile::ROW / CHUNK;  // pieces of a row, and the lanes that copy them
     static constexpr int DOWN = THREADS / ACROSS;     // rows that are copied at once
     static constexpr int TIMES = Tile::ROWS / DOWN;   // pieces of a thread
-    // Those that it realigns at once: one, where its sums leave few registers.
+    // Pieces that a thread realigns at once: one, if the accumulators leave few registers.
     static constexpr int AT_ONCE = WARP_M * WARP_N > 16 * 32 ? 1 : TIMES;
     static constexpr int STEP = DOWN * Tile::ROW * 2; // bytes from a thread's piece to its next one
     static_assert(ACROSS <= 32 && THREADS % ACROSS == 0 && Tile::ROWS % DOWN == 0);
     static_assert(DOWN % 8 == 0 && BLOCK_K % 8 == 0, "a thread's pieces all have the same shift");
-    const u16* begin;  // of the matrix: nothing before may be read
+    const u16* begin;  // of the matrix: nothing before it may be read
     const u16* from;   // the thread's first piece
     long long pitch;
-    unsigned shift;      // bytes from there to the first element of the row's piece
-    int rows, elements;  // that are left from there on; of a row
-    bool is_last;        // of a row: the thread copies the piece after it, too
-    unsigned own, next, next_step;  // bytes from the tile to the piece and to the one after it
+    unsigned shift;      // bytes from ``from`` to the first element of the row's piece
+    int rows, elements;  // rows of the matrix left from ``from`` on, and elements of a row
+    bool is_last;        // the piece is a row's last: the thread copies the piece after it, too
+    unsigned own, next, next_step;  // bytes from the tile to the piece, and to the one after it
 
-    // ``extras``, in bytes from the tile, is where the last pieces of its rows lie: each in the banks of the
-    // first piece of its row, which is not read when it is.
+    // ``extras``, in bytes from the tile, is where the additional pieces of the rows lie. Each uses the banks of
+    // the first piece of its row: the two are never read at the same time.
     __device__ Copier(const Lines& of, unsigned line, unsigned first, unsigned end, unsigned extras)
         : begin(of.pointer), pitch(of.pitch) {
         const unsigned x = threadIdx.x % ACROSS * CHUNK, y = threadIdx.x / ACROSS;
@@ -46,8 +46,8 @@ struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
                        : swizzled<Tile::ROW>(y, x + CHUNK);
         next_step = is_last ? DOWN * 16 : STEP;
     }
-    // To the tile at ``to`` in shared memory. What lies past the end of a row becomes zeros. IS_FIRST: of the
-    // first k-step, where a piece may begin before the matrix does.
+    // Copies the next k-step to the tile at ``to`` in shared memory. Past the end of a row the tile has zeros.
+    // ``is_first`` is for the first k-step, in which a piece may begin before the matrix does.
     __device__ void copy(u32 to, bool is_first) {
         auto bytes_from = [&](int at, bool is_inside) {
             return is_inside ? max(0, min(2 * (elements - at), 16)) : 0;
@@ -67,9 +67,9 @@ struct Copier<Tile, K_MAJOR, WIDTH, IS_PARTIAL, true> {
         from += K_MAJOR ? BLOCK_K : BLOCK_K * pitch;
         (K_MAJOR ? elements : rows) -= BLOCK_K;
     }
-    // Of a tile whose copies this thread has seen arrive.
+    // Realigns a tile after this thread has waited for its own copies.
     __device__ void realign(u32 tile) const {
-        __syncwarp();  // the other lanes have, too
+        __syncwarp();  // the other lanes have waited for theirs, too
         #pragma unroll
         for (int i = 0; i < TIMES; i += AT_ONCE) {
             uint4 first[AT_ONCE], second[AT_ONCE];

@@ -1,5 +1,5 @@
-// What happens within a step, one after the other: the turns of a conflict, the warps that arrive at a
-// barrier. They go by themselves where the player stands or plays slowly, and by two buttons.
+// What happens within a step, one beat after the other: the turns of a conflict, or the warps that arrive
+// at a barrier. Beats go on by themselves while the player stands still or plays slowly, and by two buttons.
 
 const BEAT = 160; // milliseconds
 const MOST_TIME = 1600; // of all beats of a step
@@ -32,7 +32,7 @@ class Beats {
     return made;
   }
 
-  // A step with so many beats: they begin, unless they have.
+  // Begins the ``count`` beats of a step, unless they have begun.
   begin(key, count) {
     if (key === this.key) return;
     this.key = key;
@@ -64,5 +64,5 @@ class Beats {
   }
 }
 
-// Whether the player is to wait.
+// Whether the player has to wait for beats.
 const areBeating = () => views.some((view) => view.beats && view.beats.timer);

@@ -1,5 +1,5 @@
-// What the block has cost so far, beside a product without tiling: compared where phases end, for
-// within a phase a tile has been loaded of which not all is used.
+// What the block has cost so far, beside a product without tiling. They are compared where phases end,
+// because within a phase a tile has been loaded and not used all of yet.
 
 const SVG = "http://www.w3.org/2000/svg";
 const [CHART_WIDE, CHART_HIGH] = [240, 70]; // units of the drawing, whatever its size
@@ -11,8 +11,8 @@ function draws(parent, tag, attributes) {
   return made;
 }
 
-// A line that rises over the work that is done: of {name, points: [share of the work, share of the
-// most], marks: those of the points that are fair to compare}.
+// Draws lines that rise with the work that is done. Each line is {name, points: [share of the work, share
+// of the largest cost], marks: the points at which lines may be compared}.
 function chart(parent, label, lines) {
   const svg = draws(parent, "svg", { viewBox: `-4 -4 ${CHART_WIDE + 8} ${CHART_HIGH + 8}`, class: "chart", role: "img", "aria-label": label });
   const at = ([x, y]) => `${(x * CHART_WIDE).toFixed(1)},${(CHART_HIGH * (1 - y)).toFixed(1)}`;
@@ -45,8 +45,8 @@ class Traffic {
   constructor() {
     const { sums, steps } = recording;
     this.ends = recording.costs.ends;
-    // With a thread for each element of C, a multiply-add loads both of its factors. Of a cut recording
-    // it is not known where it would end.
+    // With a thread for each element of C, a multiply-add loads both of its factors. If the recording was
+    // cut, the totals at the end are not known.
     this.isCompared = Boolean(trace.problem) && recording.costs.unit === "multiply-adds" && !recording.block.cut;
     this.untiled = sums.work.map((done) => 2 * done);
     const last = steps.length - 1;

@@ -15,11 +15,11 @@ function drawShape(parent, tag, className, attributes = {}, text = "") {
   return made;
 }
 
-// All pictures have one scale, so that their letters are alike.
+// All pictures have the same scale, so that their letters have the same size.
 const sized = (units) => `width: calc(${units}px * var(--unit))`;
 const rectangle = (x, y, width, height) => ({ x, y, width, height });
 
-// The rows and columns of a product's matrix that the block stores: {row, column, rows, columns}.
+// The rectangle of C that the block stores: {row, column, rows, columns}; null if there is none.
 function storedPart(recording) {
   const number = recording.array("c");
   const found = new Set();
@@ -75,7 +75,7 @@ function pictureOfProduct(parent) {
         slides.style.setProperty("--phases", String(phases));
       }
     }
-    // The blocks of the grid, where this one begins at a whole number of them.
+    // Lines between the blocks of the grid, unless there are too many.
     const lines = (size, each, extent) => (size / each <= MOST_LINES_OF_BLOCKS ? Array.from({ length: Math.ceil(size / each) - 1 }, (_, i) => ((i + 1) * each * extent) / size) : []);
     if (trace.grid.some((extent) => extent > 1)) {
       for (const at of lines(m, part.rows, high)) drawShape(svg, "line", "cuts", { x1: left, x2: left + wide, y1: top + at, y2: top + at });
@@ -159,6 +159,6 @@ function buildCover(tour, enter, explore) {
   button("explore", "Explore freely", length ? "" : "main-way", explore);
   if (!length) return;
   const asked = tour.stops.filter((stop) => stop.ask).length;
-  const predicts = asked ? ` ${asked} of them ask you to predict before they show.` : "";
+  const predicts = asked ? ` ${asked} of them ask${asked === 1 ? "s" : ""} you to predict what happens.` : "";
   make(cover, "p", "note", `${times(length, "stop")}.${predicts} You can leave at any stop, and come back.`);
 }

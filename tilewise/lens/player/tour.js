@@ -1,22 +1,22 @@
 // The guided tour: stops that say what happens, point at it, and sometimes ask first.
 //
-// What it needs of the page is little: a panel holds the element whose id a stop names, an array's box
-// has the class of-NAME, and to stand somewhere it calls open(), showWarp(), pick...() and fit().
+// The page must have a panel around each element whose id a stop names, and the class of-NAME on an
+// array's box. To show a stop, the tour calls open(), showWarp(), pick...() and fit().
 
 const AROUND = 110; // pixels of headings and notes around a picture
 const MOST_CODE = 90; // letters of an instruction
 const LEAST_HIGH = 160; // pixels of a picture, at the least
 
 let tour = { question: "", sentences: [], stops: [], of_rung: false };
-let stopped = -1; // at which stop; -1 outside the tour
+let stopped = -1; // the stop that is shown; -1 outside the tour
 let reached = 0; // the stop to come back to
-const told = new Map(); // stop -> which choice was made, or -1 where it was only shown
+const told = new Map(); // stop -> the choice that was made, or -1 if the answer was only shown
 
 const isTouring = () => stopped >= 0;
 const isCovered = () => document.body.classList.contains("opening");
 const isAsking = () => isTouring() && Boolean(tour.stops[stopped].ask) && !told.has(stopped);
 
-// What the page points at by itself: the line whose sectors a stop shows.
+// The source line whose sectors the page marks at this stop; null if it marks none.
 function guided() {
   if (!isTouring() || isAsking()) return null;
   const { sectors, step } = tour.stops[stopped];
@@ -86,7 +86,7 @@ function markOf(mark) {
   else pickElement({ array: recording.array(array), at, holds: (one) => one === at, name: recording.element(array, at), value: () => null });
 }
 
-// The stop as it is now: before its question is answered, the step before it.
+// Shows the stop. Until its question is answered, the player stands at the step before it.
 function showStop() {
   const stop = tour.stops[stopped];
   position = Math.max(0, stop.step - (isAsking() ? 1 : 0));
@@ -114,13 +114,13 @@ function onward() {
   else exploreFreely();
 }
 
-// So that a page that is loaded again, or a link, comes to the same place. A page within a notebook's
-// cell has no address of its own.
+// Keeps the place in the page's address, so that a reload or a link comes back to it. A page within a
+// notebook's cell has no address of its own.
 function remember(place) {
   try {
     history.replaceState(null, "", place ? `#${place}` : location.pathname + location.search);
   } catch {
-    // It stays without.
+    // Then the place is not kept.
   }
 }
 
@@ -133,7 +133,7 @@ function followAddress() {
 
 // ---- what is shown ----
 
-// The panel, and of an array its box.
+// The panel that a name of a stop points at, and the box if the name is an array's.
 function pointedPlace(name) {
   const box = document.querySelector(`#arrays .array.of-${CSS.escape(name)}`);
   const panel = (box || $(name))?.closest(".panel");
@@ -142,7 +142,7 @@ function pointedPlace(name) {
 
 // Shows the panels that a stop looks at, the most important first, and no others.
 function arrangePanels(look) {
-  // What shows the next request, too, would answer the question.
+  // The panel of requests would give the answer away.
   const shown = isAsking() ? look.filter((name) => name !== "requests") : look;
   const places = shown.map(pointedPlace).filter(Boolean);
   for (const one of document.querySelectorAll(".array.pointed")) one.classList.remove("pointed");
@@ -153,23 +153,23 @@ function arrangePanels(look) {
     panel.style.order = order < 0 ? "" : String(order);
   }
   for (const { box } of places) if (box) box.classList.add("pointed");
-  // Of arrays that are no product's, those alone.
+  // If the arrays are not those of a product, only the arrays that the stop names are shown.
   for (const one of document.querySelectorAll("#arrays.flow > .array")) one.classList.toggle("aside", !one.matches(".pointed"));
   return places[0] || null;
 }
 
-// The pixels that the card leaves, from where to where.
+// The part of the window beside the card: its top and its bottom in pixels.
 function spare() {
   const card = $("tour").getBoundingClientRect();
   const isBelow = getComputedStyle($("tour")).position === "fixed";
   return isBelow ? [8, card.top - 8] : [card.bottom + 8, window.innerHeight - 8];
 }
 
-// Lays the panels out, arrays no higher than there is room beside the text.
+// Lays the panels out, with arrays at most as high as the room beside the card.
 function fitStop() {
   window.scrollTo(0, 0);
   const arrays = views.find((view) => view instanceof Arrays);
-  // What they are fitted to must not depend on how large they were.
+  // The layout must not depend on how large the arrays were before.
   if (arrays) for (const { grid } of arrays.shown) grid.size(2);
   fit();
   if (!arrays) return;
@@ -183,10 +183,10 @@ function fitStop() {
   draw();
 }
 
-// In a window of another width.
+// Called when the window's width has changed.
 const fitAgain = () => (isTouring() ? showStop() : fit());
 
-// Scrolls so that what is pointed at stands beside the text.
+// Scrolls so that the place a stop points at is visible beside the card.
 function scrollToPlace(place) {
   if (!place) return;
   const at = (place.box || place.panel).getBoundingClientRect();
@@ -221,7 +221,7 @@ function writeCard() {
   setText($("tour-next"), asks ? "Show the answer" : isLast ? "Explore freely" : "Next ›");
 }
 
-// The line of a step without its comment; of inline PTX the instruction itself.
+// The source line of a step without its comment; for inline PTX, the instruction.
 function codeOf({ line, i }) {
   if (line === null) return "";
   const code = (trace.source.split("\n")[line - 1] || "").replace(/\/\/.*/, "").trim();
@@ -262,7 +262,7 @@ const TOUR_KEYS = {
   Home: () => stopAt(0), End: () => stopAt(tour.stops.length - 1),
 };
 
-// Whether a key is the tour's, or the opening's; the player has no part in it then.
+// Handles the keys of the opening and of the tour. Returns whether the player must ignore the key.
 function tourKey(event) {
   const { key, target } = event;
   if (isCovered()) {
@@ -294,14 +294,14 @@ function tourKey(event) {
 
 // ---- the pointer ----
 
-let pointerAt = ""; // where it is
-let restedAt = ""; // and where it was when the stop came
+let pointerAt = ""; // the pointer's place
+let restedAt = ""; // its place when the stop was shown
 
 for (const name of ["pointermove", "pointerdown"]) {
   document.addEventListener(name, ({ clientX, clientY }) => (pointerAt = `${clientX} ${clientY}`), { capture: true, passive: true });
 }
 
-// Whether the page has moved below a pointer that has not: it points at nothing then.
+// Whether the pointer has not moved since the stop was shown: then what lies below it was not chosen.
 const isResting = ({ clientX, clientY }) => isTouring() && `${clientX} ${clientY}` === restedAt;
 
 // ---- its card ----
@@ -341,7 +341,7 @@ function buildTour() {
   }
 }
 
-// Once the recording is there. Without its tour the page is for free play.
+// Called once the recording is there. If the tour can't be read, the page is for free exploration.
 async function openTour() {
   try {
     const text = await window.unpacked("guide");

@@ -36,7 +36,7 @@ function turnsOf(recording, number, warp) {
   return found;
 }
 
-const SAMPLES = 3; // of an instruction's steps, that tell how many turns it takes
+const SAMPLES = 3; // steps of an instruction that are looked at for the most turns it takes
 
 class Turns {
   constructor(parent) {
@@ -55,7 +55,7 @@ class Turns {
     this.turns = [];
   }
 
-  // The rows that some instruction needs, of the warp with the most turns.
+  // The rows that the grid needs: the most turns that a warp takes for one instruction.
   most() {
     const seen = new Map();
     let found = 1;
@@ -77,14 +77,14 @@ class Turns {
 
   title(warp, turns, more) {
     const why = more ? `, ${more} of them for conflicts (striped)` : "";
-    return `Warp ${warp}: ${times(turns, "turn")}${why}. A row each, with the lane that a bank serves`;
+    return `Warp ${warp}: ${times(turns, "turn")}${why}. Each row is a turn, and shows the lane that each bank serves`;
   }
 
   draw() {
     this.turns = turnsOf(recording, position, shownWarp);
     const many = this.turns.length;
     const more = this.turns.filter((turn) => !turn.isFirst).length;
-    setText(this.head, many ? this.title(shownWarp, many, more) : "The turns in which banks serve a warp, a row each");
+    setText(this.head, many ? this.title(shownWarp, many, more) : "The turns in which banks serve a warp, one a row");
     this.beats.begin(`${position} ${shownWarp}`, Math.min(many, this.rows));
     this.paint();
   }
