@@ -83,7 +83,7 @@ class _Distinct(float):
 
 
 NEGATIVE_ZERO = _Distinct(-0.0)
-"""A number of an epilogue, whose plan is not that of 0."""
+"""An operand of -0.0. It is equal to no other number, so its plan is not taken for that of 0.0."""
 
 APART = "apart"
 """Of pairs, whose matrices B are two arrays."""

@@ -41,7 +41,7 @@ class Library(Protocol):
     ----------
     name : str
     repeatable : tuple of type
-        Of arrays on a GPU that :meth:`signatures` says all of.
+        The types of arrays on a GPU that :meth:`signatures` describes completely.
     """
 
     name: str
@@ -74,12 +74,12 @@ class Library(Protocol):
         ...
 
     def signatures(self, arrays: Sequence[Array]) -> tuple[Hashable, list[int]]:
-        """All that decides what becomes of arrays, but for their addresses; and those.
+        """What decides how arrays are used, except for their addresses, and the addresses.
 
         Raises
         ------
         Exception
-            Any, where one is not :attr:`repeatable`.
+            Of any type, if an array's type is not in :attr:`repeatable`.
         """
         ...
 
@@ -227,7 +227,7 @@ class _Torch:
         raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
         self.stream: Callable[[int], int] = raw or self._stream
         self.address: Callable[[Array], int] = module.Tensor.data_ptr
-        # What graphs of inductor allocate by: on the current GPU, past the dispatcher.
+        # By this the graphs of inductor allocate: on the current GPU, without the dispatcher.
         guards = getattr(getattr(module._C, "_dynamo", None), "guards", None)
         self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
 

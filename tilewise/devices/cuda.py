@@ -83,13 +83,13 @@ def _words(driver: Any, status: Any) -> str:
 
 
 class _Forks:
-    """How often this process's line was forked, up to it: cheaper to ask than the process's id."""
+    """Counts the forks that led to this process; reading it takes less time than ``os.getpid``."""
 
     count = 0
 
     @classmethod
     def begin_anew(cls) -> None:
-        """Count one more, in a process that was just forked."""
+        """Count one more fork; called in the child process."""
         cls.count += 1
 
 

@@ -134,7 +134,7 @@ class Prepared:
         ]
         self._encoded_anew = [(first[i] + offset // 8, x) for i, offset, x in anew]
         # The driver copies the values before it returns; until then they are one call's own.
-        # To take one from a list, and to put it back, takes less time than a lock.
+        # Taking one from a list and putting it back is atomic, and takes less time than a lock.
         self._free = [ready]
 
     def _another(self) -> Ready:
@@ -152,7 +152,7 @@ class Prepared:
         """
         try:
             ready = self._free.pop()
-        except IndexError:  # other threads are launching with all that there are
+        except IndexError:  # other threads use all of them now
             ready = self._another()
         try:
             words = ready.values.words

@@ -38,7 +38,7 @@ class Traced:
         The names of its operands, in its own order.
     results : tuple of Symbol or float
     needed : list of Symbol
-        Those that the results need, arguments before those that use them.
+        The symbols that the results need, each after its arguments.
     is_tuple : bool
         Whether it returned a tuple of them.
     statements : tuple of str
@@ -194,7 +194,7 @@ SUM, PAIR = ("acc",), ("gate", "up")
 _interned: WeakValueDictionary[tuple[Any, ...], Traced] = WeakValueDictionary()
 _numbers = itertools.count()
 registered: WeakValueDictionary[str, Epilogue] = WeakValueDictionary()
-"""Those that there are, by their keys, which are constants where the objects are none."""
+"""The epilogues that exist, by their keys; a graph has the key as a constant."""
 
 
 def trace(
@@ -256,7 +256,7 @@ def _traced(
 def interned(
     sums: tuple[str, ...], operands: tuple[str, ...], results: tuple[Any, ...], is_tuple: bool
 ) -> Traced:
-    """Return what computes these results; the arguments are attributes of :class:`Traced`."""
+    """Return the :class:`Traced` with these attributes; equal ones are one object."""
     traced = Traced(sums, operands, results, is_tuple)
     key = (sums, operands, traced.statements, traced.values, is_tuple)
     return _interned.setdefault(key, traced)
@@ -344,9 +344,9 @@ def _check_names(
 
 
 def needed_by(results: Iterable[Any], given: Container[int] = ()) -> list[Symbol]:
-    """Return the symbols that results need, arguments before those that use them.
+    """Return the symbols that results need, each after its arguments.
 
-    Those whose ``id`` is among ``given`` need nothing.
+    The arguments of symbols whose ``id`` is in ``given`` are left out.
     """
     found: dict[int, Symbol] = {}
 

@@ -12,20 +12,21 @@ from tilewise.gemm.product import ACCUMULATORS
 
 Tensor = Any
 Again = Callable[..., Tensor]
-"""A product that autograd can record, of ``(x, y, alpha=..., out_dtype=...)``."""
+"""A product that autograd can record, called as ``again(x, y, alpha=..., out_dtype=...)``."""
 
 
 class Sides(NamedTuple):
-    """What the gradients of A and B need besides their values.
+    """What the gradients of A and B need besides the matrices' values: first of A, then of B.
 
     Attributes
     ----------
     shapes : (tuple of int, tuple of int)
     dtype : torch.dtype
-        Of both.
+        Of A and B.
     transposes : (bool, bool)
+        Whether the product transposes each.
     by_columns : (bool, bool)
-        Whether each lies so.
+        Whether each is column-major.
     alpha : float
     """
 
@@ -37,14 +38,14 @@ class Sides(NamedTuple):
 
     @staticmethod
     def of(a: Tensor, b: Tensor, alpha: float, transpose_a: bool, transpose_b: bool) -> Sides:
-        """Those of two operands; of a vector there is no transpose."""
+        """Return them for two operands. A vector is not transposed."""
         return Sides(
             (a.shape, b.shape), a.dtype, (transpose_a and a.ndim > 1, transpose_b and b.ndim > 1),
             (_is_by_columns(a), _is_by_columns(b)), alpha,
         )  # fmt: skip
 
     def of_a(self, g: Tensor, b: Tensor, again: Again, onto: Tensor | None = None) -> Tensor:
-        """The gradient of A: alpha G op(B)^T, and ``onto``, that of another product with A."""
+        """The gradient of A: alpha G op(B)^T, plus ``onto``, that of another product with A."""
         transpose_a, transpose_b = self.transposes
         y = b.unsqueeze(-1) if len(self.shapes[1]) == 1 else b
         y = y if transpose_b else y.mT
@@ -61,8 +62,8 @@ class Sides(NamedTuple):
         return self._product(x.mT, g, 1, transpose_b, again)
 
     def _whole(self, g: Tensor) -> Tensor:
-        """The gradient of D with the dimensions that vectors have not, in the operands' dtype."""
-        # A float32 result of 16-bit matrices: their gradients have 16 bits all the same.
+        """The gradient of D as a matrix, even if A or B is a vector, in the operands' dtype."""
+        # D may be float32 where A and B have 16 bits: their gradients have 16 bits, too.
         g = g if g.dtype == self.dtype else g.to(self.dtype)
         g = g.unsqueeze(-1) if len(self.shapes[1]) == 1 else g
         return g.unsqueeze(-2) if len(self.shapes[0]) == 1 else g
@@ -73,8 +74,8 @@ class Sides(NamedTuple):
     ) -> Tensor:  # fmt: skip
         """alpha X Y + ``onto``, the gradient of an operand or of its transpose, in its shape.
 
-        It is summed over what the operand was broadcast to, and lies as the operand does: autograd
-        copies a parameter's gradient that does not.
+        It is summed over the dimensions along which the operand was broadcast. It is column-major
+        if the operand is, because autograd copies a parameter's gradient that has other strides.
         """
         shape, by_columns = self.shapes[side], self.by_columns[side]
         if by_columns != is_transposed:

@@ -16,7 +16,7 @@ from tilewise.torch.operator import check_tensors, matmul
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
 _LINEAR, _INVARIANT = ("linear", False), ("linear", True)
-"""What a layer's call is known by, besides its tensors."""
+"""What records of layers' calls are found by, besides the tensors."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -55,14 +55,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False) -> None:
-    """Refuse what :func:`linear` does not take, and a product might.
+    """Refuse tensors that :func:`linear` does not take, though a product might.
 
     Parameters
     ----------
     x, weight, bias
         As :func:`linear` takes them.
     is_cast : bool, optional
-        Whether autocast makes their dtypes one.
+        Whether autocast gives the tensors one dtype.
     """
     check_tensors((("x", x), ("weight", weight), ("bias", bias)))
     if weight.ndim != 2:
@@ -82,7 +82,7 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
 
 
 def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: bool) -> Tensor:
-    """Multiply by kernels, a bias among them; autograd may record it."""
+    """Multiply by kernels, which add the bias, and let autograd record it if ``is_recorded``."""
     arrays = (x, weight) if bias is None else (x, weight, bias)
     key, again, addresses = look(_INVARIANT if is_invariant(None) else _LINEAR, arrays)
     result = None if again is None else again.run(addresses)
@@ -95,18 +95,18 @@ def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: 
 
 
 class _Layer(torch.autograd.Function):  # type: ignore[misc]
-    """A layer that autograd records, once its result is there.
+    """A layer that autograd records after its result was computed.
 
-    With G the gradient of the result, that of X is G W, that of W is G^T X, and that of the bias
-    is G, which autograd sums over the rows. It records these products in turn where a gradient of
-    the gradient is asked for.
+    If G is the gradient of the result, that of X is G W, that of W is G^T X, and that of the bias
+    is G, which autograd sums over the rows. For second derivatives autograd records these products,
+    too.
     """
 
     @staticmethod
     def forward(
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, results: list[Tensor]
     ) -> Tensor:
-        """The result, of a list, in which autograd does not look for inputs."""
+        """Return the result. It comes in a list, in which autograd does not look for inputs."""
         needs_x, needs_weight, *_ = ctx.needs_input_grad
         ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
         ctx.strides = weight.stride()
@@ -114,7 +114,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of X, the weight and the bias, as far as they are asked for."""
+        """The gradients of X, the weight and the bias; None for those that need none."""
         x, weight = ctx.saved_tensors
         of_x = None if weight is None else matmul(of_d, weight)
         of_weight = None
@@ -122,7 +122,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
             g, rows = (
                 each.unsqueeze(0) if each.ndim == 1 else each.flatten(0, -2) for each in (of_d, x)
             )
-            # It lies as the weight does: autograd copies a parameter's gradient that does not.
+            # Column-major if the weight is: autograd copies a gradient that has other strides.
             if ctx.strides[0] == 1 != ctx.strides[1]:
                 of_weight = matmul(rows, g, transpose_a=True).mT
             else:
@@ -130,8 +130,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         return of_x, of_weight, of_d if ctx.needs_input_grad[2] else None, None
 
 
-# What ``apply`` comes to for tensors that lie where they were multiplied: it looks first for
-# wrappers of torch.func's, which have no memory.
+# ``_Layer.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.
 _record = super(torch.autograd.Function, _Layer).apply
 
 

@@ -280,9 +280,9 @@ def _recorded(
 
 
 def _are_kernels_next(keys: Any) -> bool:
-    """Whether below autograd, a set of dispatch keys has the kernels and nothing before them.
+    """Whether the dispatcher would call the kernels next, below autograd.
 
-    The dispatcher would call them then: to do so at once takes less time.
+    Then they can be called at once, which takes less time.
     """
     name = keys.raw_repr()
     found = _kernels_next.get(name)

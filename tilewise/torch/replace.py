@@ -28,8 +28,8 @@ class Replaced(Record):
     left : dict of str to str
         The names of the other linear layers, each with the reason.
     fused : dict of str to str
-        The names of the modules that are multilayer perceptrons and are computed as such, each with
-        what it computes of its layers.
+        By the names of modules that are computed as multilayer perceptrons, what each computes, as
+        ``down(gelu(up))``.
     """
 
     replaced: tuple[str, ...]
@@ -58,11 +58,12 @@ def replace_linears(
     a plain ``torch.nn.Linear`` is left as it is, and the result says why. To undo it, set
     ``module.__class__ = torch.nn.Linear``.
 
-    Two replaced layers around an activation are one MLP (:func:`mlp`), where that is sure: in a
-    ``torch.nn.Sequential``, and in a module whose ``forward`` is only
-    ``self.down(activation(self.up(x)))`` or, gated,
-    ``self.down(activation(self.gate(x)) * self.up(x))``, whatever the names; its source is read for
-    that, and compared with its code. Each call looks whether its layers still are what they were.
+    Replaced layers around an activation are computed as one MLP (:func:`mlp`), if it is sure that
+    they are one: in a ``torch.nn.Sequential``, and in a module whose ``forward`` only returns
+    ``self.down(activation(self.up(x)))`` or, if gated,
+    ``self.down(activation(self.gate(x)) * self.up(x))``, whatever the names. The module's source
+    is read for that, and must compile to the code that ``forward`` has. Each call tests that the
+    layers have not changed.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def replace_linears(
 
 
 def _fused(model: Module) -> dict[str, str]:
-    """Have a model's MLPs of our linear layers computed as such; return what each computes."""
+    """Fuse a model's MLPs whose linear layers were replaced; return what each computes."""
     found = {}
     for name, module in list(model.named_modules()):
         if type(module) is torch.nn.Sequential and is_called_as_written(module):
@@ -132,7 +133,7 @@ def _fused(model: Module) -> dict[str, str]:
 
 
 def _of_sequential(modules: Sequence[tuple[str, Module]]) -> str:
-    """Return what the MLPs of such a module compute; empty where it has none."""
+    """Return what the MLPs among a ``Sequential``'s modules compute; empty if there are none."""
     words, at = [], 0
     while at < len(modules):
         activation = activation_at([x for _, x in modules], at)

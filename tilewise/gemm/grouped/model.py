@@ -79,12 +79,12 @@ class Costs(NamedTuple):
 
 
 OF_M = Costs()
-"""Where rows of A and D are in groups."""
+"""For products in which rows of A and D are in groups."""
 OF_K = Costs(
     tensor=0.65, port=0.475, write=0.71, write_line=60.0, ping_pong=1.3, tile=1.0, rows=150.0,
     columns=25.0,
 )  # fmt: skip
-"""Where k is in groups: few k-steps a tile, of MN-major tiles of A and B, and a large D."""
+"""For products in which k is in groups: few k-steps a tile, MN-major A and B, and a large D."""
 EVEN = 0.5
 """The weight of groups with equal means in :func:`covered`; the rest is that of skewed loads."""
 DIGITS = 3

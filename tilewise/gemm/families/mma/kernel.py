@@ -25,8 +25,8 @@ PIECE = 4  # elements of D that a thread stores at once, where they are aligned
 WIDTHS = (8, 4, 2, 1)
 """The elements that one copy may have."""
 COPIED, REALIGNED, PACKED = "copied", "realigned", "packed"
-"""How A or B comes to shared memory: by copies as wide as its rows allow, by 16-byte copies that
-are realigned there, or repacked by a launch before."""
+"""How A or B is read: by copies as wide as its rows allow, by 16-byte copies that are realigned in
+shared memory, or after an earlier launch has repacked it."""
 
 
 class Matrix(NamedTuple):
@@ -43,7 +43,7 @@ class Matrix(NamedTuple):
     is_partial : bool
         Whether they do not divide the contiguous dimension.
     is_unaligned : bool
-        Whether it is :data:`REALIGNED`: then neither of these matters.
+        Whether it is :data:`REALIGNED`: then the width and ``is_partial`` don't matter.
     """
 
     is_k_major: bool
@@ -54,12 +54,15 @@ class Matrix(NamedTuple):
 
     @property
     def can_realign(self) -> bool:
-        """Whether it can be :data:`REALIGNED`: a k-step leads past the matrix's first 16 bytes."""
+        """Whether it can be :data:`REALIGNED`.
+
+        Only pieces of the first k-step may begin before the matrix, so k-steps must advance.
+        """
         return self.is_k_major or self.pitch > 0
 
     @property
     def realigned(self) -> Matrix:
-        """The same, :data:`REALIGNED`."""
+        """The same matrix, read :data:`REALIGNED`."""
         return Matrix(self.is_k_major, self.pitch, WIDTHS[0], is_unaligned=True)
 
 
@@ -134,7 +137,7 @@ def stores_pieces(p: Product) -> bool:
 
 
 def stores_words(p: Product) -> bool:
-    """Return whether the kernel stores 16 bytes of D at once though its rows begin anywhere."""
+    """Return whether the kernel stores 16 bytes at once of a D with rows that are not aligned."""
     is_plain = p.d.column_stride == 1 and p.beta == 0 and p.epilogue is None
     return is_plain and not stores_pieces(p)
 
@@ -265,13 +268,13 @@ def kernel_of(
     dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool,
     unaligned: bool = False,
 ) -> Kernel:  # fmt: skip
-    """Return the kernel that reads A and B so, and if ``unaligned`` :func:`stores_words`."""
+    """Return the kernel that reads A and B like this; ``unaligned`` is :func:`stores_words`."""
     read_a, read_b = (x._replace(pitch=0) for x in (a, b))
     return _kernel(dtype, out_dtype, tiles, read_a, read_b, overlap, unaligned)
 
 
 def macros_of(a: Matrix, b: Matrix, unaligned: bool = False) -> dict[str, int]:
-    """Return the macros that say how A and B are read, and whether D :func:`stores_words`."""
+    """Return the macros for how A and B are read; ``unaligned`` is :func:`stores_words`."""
     return {
         "A_K_MAJOR": int(a.is_k_major), "A_WIDTH": a.width, "A_PARTIAL": int(a.is_partial),
         "A_UNALIGNED": int(a.is_unaligned),

@@ -56,12 +56,12 @@ class Costs(NamedTuple):
     epilogue : float
         The seconds that a multiprocessor takes to store an element of D.
     unaligned : float
-        How many times longer that takes where D's rows are not aligned.
+        How many times as long that takes if D's rows are not 16-byte aligned.
     elements : float
-        How many times longer it takes where D is stored by single elements.
+        How many times as long that takes if D is stored by single elements.
     copy : float
-        The clocks that a multiprocessor takes for a copy of a few elements, of those that are more
-        than copies of 16 bytes would be.
+        The clocks of a multiprocessor for each copy by which copies of a few elements outnumber
+        those of 16 bytes.
     realigned : float
         The clocks that it takes to realign 16 bytes in shared memory.
     memory : float
@@ -124,7 +124,7 @@ _READ = tuple(
 
 
 def _read_as(x: Matrix) -> Matrix:
-    """Return the one of _READ that takes as much shared memory."""
+    """Return the matrix in _READ that takes as much shared memory as ``x``."""
     return _READ[2 * (not x.is_k_major) + (not x.is_unaligned)]
 
 
@@ -182,7 +182,7 @@ class Table:
         self.packs = costs.packed * chip.memory
 
     def _residents_of(self, tiles: Tiles, a: Matrix, b: Matrix) -> int:
-        """Return the blocks that a multiprocessor holds at once; 0 where none fits."""
+        """Return the blocks that a multiprocessor holds at once; 0 if none fits."""
         each = shared_of(tiles, a, b) + RESERVED_SHARED
         return min(self._chip.shared // each, tiles.residents)
 
@@ -222,10 +222,7 @@ class Table:
         return np.where(residents > 0, seconds, math.inf)
 
     def _more(self, a: Matrix, b: Matrix) -> Floats:
-        """Return the seconds by which a k-step takes longer than where both are aligned.
-
-        Copies of a few elements are made by as many instructions more than those of 16 bytes.
-        """
+        """Return the seconds that a k-step takes more than if A and B were 16-byte aligned."""
         copies = self._m * (1 / a.width - 1 / WIDTHS[0]) + self._n * (1 / b.width - 1 / WIDTHS[0])
         pieces = (self._m * a.is_unaligned + self._n * b.is_unaligned) / WIDTHS[0]
         more: Floats = self._by_clock * (self.costs.copy * copies + self.costs.realigned * pieces)
@@ -251,7 +248,7 @@ class Reading(NamedTuple):
     how : str
         :data:`~tilewise.gemm.families.mma.kernel.COPIED`, ``REALIGNED`` or ``PACKED``.
     matrix : Matrix
-        What the kernel reads then.
+        The matrix that the kernel reads: the repacked copy, if ``how`` is ``PACKED``.
     seconds : float
         Of repacking it, but for the launch.
     """
