@@ -95,10 +95,10 @@ def sizes_of_two(
     tile: int | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> tuple[Sizes, Sizes]:
-    """The sizes to watch two kernels at, side by side: one product, and one tile where that is so.
+    """The sizes at which two kernels are watched side by side: one product, if possible one tile.
 
-    Where nothing is given, the product is so large that it is a whole number of either's tiles.
-    Kernels whose own tiles differ take one of ``COMMON_TILE``, if both take it, else each its own.
+    A size that is not given is the larger of the two kernels' default sizes. If their default tiles
+    differ, both take ``COMMON_TILE``, or each keeps its own if one can't.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def sizes_of_two(
     both = one, other
     own = [sizes(each, tile=tile if _takes(each, tile) else None, dtype=dtype) for each in both]
     if tile is not None and not any(_takes(each, tile) for each in both):
-        own = [sizes(each, tile=tile, dtype=dtype) for each in both]  # it says why
+        own = [sizes(each, tile=tile, dtype=dtype) for each in both]  # raises, and says why
     is_open = tile is None and own[0].tile != own[1].tile
     if is_open and all(_takes(each, COMMON_TILE) for each in both):
         own = [sizes(each, tile=COMMON_TILE, dtype=dtype) for each in both]
@@ -134,7 +134,7 @@ def sizes_of_two(
 
 
 def _takes(target: Rung | Kernel, tile: int | None) -> bool:
-    """Whether a kernel can be launched with a tile."""
+    """Whether a kernel can be launched with this tile."""
     return isinstance(target, Kernel) or tile in target.tiles
 
 

@@ -16,6 +16,8 @@ from fractions import Fraction
 from itertools import accumulate
 from typing import Any
 
+from tilewise.devices.occupancy import WARP
+
 Step = Mapping[str, Any]
 FOLDED = ("other", "branch")
 """Kinds of steps that only compute indices and addresses, or branch."""
@@ -217,9 +219,9 @@ def _multiply_adds(trace: Mapping[str, Any], step: Step, text: str) -> int:
     shape = _SHAPE.search(layout["what"] if layout else text)
     if shape is None:
         return 0
-    lanes = 128 if text.startswith("wgmma") else 32
+    threads = 4 * WARP if text.startswith("wgmma") else WARP  # that execute one instruction
     m, n, k = map(int, shape.groups())
-    return m * n * k * _threads(step) // lanes
+    return m * n * k * _threads(step) // threads
 
 
 def _loaded(trace: Mapping[str, Any], step: Step) -> int:
@@ -253,5 +255,5 @@ def _threads(step: Step) -> int:
 def _warps(step: Step) -> set[int]:
     return {
         warp for first, count in step["threads"]
-        for warp in range(first // 32, (first + count - 1) // 32 + 1)
+        for warp in range(first // WARP, (first + count - 1) // WARP + 1)
     }  # fmt: skip

@@ -1,7 +1,7 @@
 """What all figures share: size, colours, names beside lines, and how they are written.
 
-They are read on a telephone too: 6.5 inches wide, so that letters of 12 points are 10 pixels high
-where the figure is 390 pixels wide. Their background is white, on a dark page too.
+Figures are 6.5 inches wide, so that they can be read on a telephone: on a screen of 390 pixels,
+letters of 12 points are 10 pixels high. Their background is white, on a dark page too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REAL, HALF, OURS, VENDOR = BLUE, GREEN, VERMILION, BLACK
 
 @dataclass(frozen=True)
 class Name:
-    """What a point is called, right of the axes.
+    """The name of a point, written to the right of the axes.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class Name:
 
 
 def check(path: Path) -> None:
-    """Raise what drawing would, before what is drawn is reckoned.
+    """Raise the errors that drawing would raise, before what is drawn is computed.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def check(path: Path) -> None:
 
 
 def require() -> None:
-    """Raise what drawing would where matplotlib is missing.
+    """Raise the error that drawing would raise if matplotlib is missing.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def require() -> None:
 
 
 def new(height: float, width: float = WIDTH) -> Any:
-    """A white figure of matplotlib, of so many inches."""
+    """A white figure of matplotlib; its height and width are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -110,7 +110,7 @@ def widest(figure: Any, words: Sequence[str]) -> float:
 def save(made: Any, path: Path, dpi: int = DPI) -> None:
     """Write a figure of matplotlib to ``path``, whole or not at all.
 
-    No date is in it, and no random number: the same figure gives the same file.
+    The file has no date and no random number, so the same figure gives the same file.
 
     Raises
     ------

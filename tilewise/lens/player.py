@@ -63,7 +63,7 @@ def page(trace: Mapping[str, Any]) -> str:
 def page_of_two(
     one: Mapping[str, Any], other: Mapping[str, Any], told: Sequence[str] = ("", "")
 ) -> str:
-    """Two traces side by side, on one clock: the share of its work that each has done.
+    """A page of two traces side by side, in step by the share of work that each has done.
 
     The first block that was recorded of the one is shown beside the first of the other, and so on.
 
@@ -72,7 +72,7 @@ def page_of_two(
     one, other : Mapping
         As :func:`page` takes them.
     told : sequence of str
-        Of each, whether its product is right; empty where that is not known.
+        For each, a sentence on whether its product is right; empty if that is not known.
 
     Returns
     -------
@@ -106,7 +106,7 @@ def page_of_two(
 
 
 def _check(trace: Mapping[str, Any]) -> None:
-    """Refuse what is no trace, or one in which nothing happens."""
+    """Raise ValueError if a mapping is no trace, or has no steps."""
     if trace.get("format") != FORMAT:
         raise ValueError(f"format is {trace.get('format')!r}; a trace's is {FORMAT!r}")
     if trace.get("version") != VERSION:
@@ -146,7 +146,7 @@ def _whole(
 
 
 def _part(name: str) -> str:
-    """A part of the program; of a style sheet what puts it into the page, so that it is packed."""
+    """A part of the program. A style sheet becomes a statement that adds it to the page."""
     text = _text(name)
     if name.endswith(".js"):
         return text

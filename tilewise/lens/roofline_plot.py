@@ -1,7 +1,7 @@
 """The roofline as a figure: speed over operations a byte, below the roofs of a GPU.
 
-The bytes are those of the memory that binds most of the kernels: of DRAM, of L2 or of shared
-memory. So its roof is the slope, and kernels that differ in what they ask of it stand apart.
+The bytes are those of the memory that binds most of the kernels: DRAM, L2 or shared memory. Its
+roof is the slope, and kernels that move different amounts of its bytes stand apart.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Point:
     ----------
     name : str
     intensities : mapping of str to float
-        By memory, of :data:`MEMORIES`, operations a byte; infinite where it reaches no byte of it.
+        For each of :data:`MEMORIES`, operations a byte; infinite if no byte of it is moved.
     flops : float
         Operations a second.
     dtype : str
@@ -95,7 +95,7 @@ class Point:
 
 
 def intensities(work: Mapping[str, Any]) -> dict[str, float]:
-    """Operations a byte of each memory; infinite where there is no byte.
+    """Operations a byte of each memory; infinite if none of its bytes is moved.
 
     Parameters
     ----------
@@ -115,7 +115,7 @@ def draw(points: Sequence[Point], ceilings: Ceilings, title: str, note: str, pat
     Parameters
     ----------
     points : sequence of Point
-        Those that do no operation are left out.
+        Points without operations are left out.
     ceilings : Ceilings
     title, note : str
         What was multiplied, and what the points stand for.

@@ -68,18 +68,18 @@ class Watch(Paged):
         return self.verdict is None or self.verdict.correct
 
     def beside(self, other: Watch) -> Beside:
-        """Show this run beside another, both on one clock.
+        """Show this run beside another, in step by the work that each has done.
 
-        The clock is the work that each has done: the share of its block's multiply-adds (of a
-        kernel without any, of its operations, or of the elements that it stores). Steps and
-        instructions are no such clock, for they are what differs. Their costs add up beside each
-        other, and are compared where a phase of either ends.
+        The clock is the share of its block's multiply-adds that each has done. For a kernel
+        without any, it is that of its operations, or of the elements that it stores. Steps and
+        instructions can't be the clock, because kernels differ in them. The totals of their costs
+        are compared where a phase of either ends.
 
         Parameters
         ----------
         other : Watch
-            Of any kernel; it says most where both compute the same product. The first block of
-            the one is shown beside the first of the other, and so on.
+            The run of any kernel, best one of the same product. The first recorded block of the
+            one is shown beside the first of the other, and so on.
 
         Returns
         -------

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tilewise.devices.emulator.counting.transactions import SECTOR
+from tilewise.devices.emulator.counting.transactions import BANKS, SECTOR
 from tilewise.devices.occupancy import WARP
 from tilewise.lens import roofline_plot
 from tilewise.lens.figures import (
@@ -31,8 +31,7 @@ from tilewise.lens.profile import Profile
 from tilewise.lens.roofline import bound, find, roof_of
 from tilewise.shown import number
 
-BANKS, WORD = 32, 4  # of shared memory, and bytes of a bank's word
-ELEMENT = 4  # bytes of the elements that the pictures are of: float32
+ELEMENT = 4  # bytes of an element in the pictures: float32
 _EMPTY, _FETCHED = "#eceff1", "#a9d3ea"
 _SCREEN = 110  # pixels an inch: as wide as a notebook's cell has room for
 _MOST_CELLS = 96  # rows and columns that can be told apart
@@ -110,12 +109,10 @@ def bars(values: Mapping[str, float], title: str, *, log: bool = False) -> Pictu
     axes.set_ylim(len(values) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.set_xticks([])
-    for side in ("bottom",):
-        axes.spines[side].set_visible(False)
+    axes.spines["bottom"].set_visible(False)
     most = max(values.values()) or 1.0
     least = min((x for x in values.values() if x > 0), default=1.0) / 2
-    # A bar's end lies in the left three quarters: the number has its place behind it.
-    room = 0.72
+    room = 0.72  # the share of the width that the longest bar takes: its number stands behind it
     for place, value in enumerate(values.values()):
         if log:
             share = math.log(value / least) / math.log(2 * most / least) if value > 0 else 0.0

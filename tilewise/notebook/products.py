@@ -1,4 +1,4 @@
-"""Whether a product with an epilogue is right, as near as its roundings allow."""
+"""Checks a product with an epilogue: whether it is as near to the exact one as rounding allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MORE = 4  # roundings of the scalars and of the operands, besides those of the 
 
 
 def within(results: Any, a: Any, b: Any, function: Callable[..., Any], /, **operands: Any) -> bool:
-    """Whether results are an epilogue's of A·B.
+    """Whether results are right for a product A·B with an epilogue.
 
     The bounds follow from the roundings of the sums (Higham, *Accuracy and Stability of Numerical
     Algorithms*, chapter 3), and from those of the function by interval arithmetic.
@@ -39,7 +39,7 @@ def within(results: Any, a: Any, b: Any, function: Callable[..., Any], /, **oper
     Raises
     ------
     TraceError
-        If the function does what no kernel can.
+        If the function does something that a kernel can't do.
     TypeError
         If an operand is missing, or one is not the function's.
     """

@@ -24,7 +24,7 @@ OF_LINES = (
     "global_load_sectors", "global_store_sectors", "shared_load_wavefronts",
     "shared_load_bank_conflicts", "shared_store_bank_conflicts",
 )  # fmt: skip
-"""Those that :func:`lines` shows where none are named."""
+"""The counters that :func:`lines` shows where none are named."""
 NO_GUESS = "There is no guess yet: set it in the cell above, run that, and run this again."
 
 Counted = LaunchReport | Profile | RunResult

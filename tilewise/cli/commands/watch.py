@@ -129,8 +129,8 @@ def watch(
 
     A kernel of any other signature is launched with --grid, --block and --args.
 
-    With --beside, two kernels run side by side: the same product, or the same launch. Whoever has
-    done the smaller share of its multiply-adds goes on, and what both cost is compared where a
+    With --beside, two kernels run side by side: the same product, or the same launch. The one that
+    has done the smaller share of its multiply-adds advances, and their costs are compared where a
     phase of either ends.
     """
     from tilewise.cli import show
