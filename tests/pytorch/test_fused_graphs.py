@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aot_graphs import recording
 from reference import thorough
 
 import tilewise
@@ -79,20 +80,7 @@ def test_in_one_graph(torch: Any, tw: Any, function: Callable[..., Any], backend
 
 def test_what_the_graph_calls(torch: Any, tw: Any) -> None:
     """One product forward, which stores one matrix besides, and two backward."""
-    from functorch.compile import (
-        aot_module_simplified,
-        make_boxed_func,
-    )
-
-    graphs: list[list[str]] = []
-
-    def look(graph: Any, _: Any) -> Any:
-        graphs.append([str(x.target) for x in graph.graph.nodes if x.op == "call_function"])
-        return make_boxed_func(graph.forward)
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        return aot_module_simplified(graph, inputs, fw_compiler=look, bw_compiler=look)
-
+    backend, graphs = recording()
     leaves = [torch.randn(*x, requires_grad=True) for x in ((6, 4), (5, 4), (5,))]
     torch.compile(by_object, fullgraph=True, backend=backend)(*leaves).sum().backward()
     forward, backward = graphs

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from aot_graphs import recording
 from reference import thorough
 
 import tilewise
@@ -173,20 +174,7 @@ def test_in_one_graph(torch: Any, tw: Any, backend: str, gated: bool, how: str) 
 
 def test_the_derivative_is_part_of_a_product(torch: Any, tw: Any) -> None:
     """In the backward graph, no function of elements is left besides the biases' sums."""
-    from functorch.compile import (
-        aot_module_simplified,
-        make_boxed_func,
-    )
-
-    graphs: list[list[str]] = []
-
-    def look(graph: Any, _: Any) -> Any:
-        graphs.append([str(x.target) for x in graph.graph.nodes if x.op == "call_function"])
-        return make_boxed_func(graph.forward)
-
-    def backend(graph: Any, inputs: Any) -> Any:
-        return aot_module_simplified(graph, inputs, fw_compiler=look, bw_compiler=look)
-
+    backend, graphs = recording()
     given = layers(torch, "float32", gated=True)
 
     def function(*leaves: Any) -> Any:
