@@ -1,5 +1,5 @@
-// Two kernels side by side. What views draw of are the same names as in the page of one kernel: they
-// stand for one of the two at a time.
+// Two kernels side by side. The views read the same global names as in the page of one kernel. Here the
+// names stand for one of the two kernels at a time; see inScene().
 
 let trace, costs, recording;
 let position = 0;
@@ -10,8 +10,8 @@ let views = [];
 const $ = (id) => document.getElementById(id);
 const [pick, pickElement] = [() => {}, () => {}]; // a cell has its tip here, and no story
 
-let scenes = []; // of the one and the other: {trace, costs, recording, views, position, parts}
-let pairs = []; // of blocks: {blocks, ticks, fair}
+let scenes = []; // the two kernels: {trace, costs, recording, views, position, parts}
+let pairs = []; // pairs of blocks: {blocks, ticks, fair}
 let pair = null; // the blocks that are shown: one of ``pairs``
 let now = 0; // tick
 
@@ -118,7 +118,7 @@ class Both {
     this.paint();
   }
 
-  // The cost in which they differ most; of those that one has not, there is no saying how much.
+  // The cost whose ratio is furthest from 1; costs that are 0 for one kernel have no ratio.
   telling() {
     const ratio = (name) => {
       const [one, other] = scenes.map(({ recording: each }, side) => this.cost(side, name, each.last));
@@ -204,7 +204,7 @@ function go(to) {
 const atEnd = () => now === pair.ticks.length - 1;
 const advance = (steps) => go(now + steps);
 
-// The ticks at which both have come to where they are compared.
+// The ticks at which both kernels have reached a point of comparison.
 const stops = () =>
   pair.fair.map(({ steps }) => pair.ticks.findIndex((tick) => tick.every((at, side) => at >= steps[side])));
 
@@ -333,7 +333,7 @@ function open(number) {
   $("legend").replaceChildren(...[...legends[0].children].map((item) => item.cloneNode(true)));
   both = new Both();
   $("slider").max = String(pair.ticks.length - 1);
-  // Open where they are first compared: there is something to see.
+  // Open at the first point of comparison, where there is something to see.
   now = stops()[0];
   fit();
 }

@@ -1,7 +1,7 @@
 // The page: where it stands in the recording, and what moves it.
 
 let trace;
-let costs; // of each block
+let costs; // what the steps of each block cost
 const $ = (id) => document.getElementById(id);
 let recording; // of the block that is shown
 let picked = null; // {kind: "element" | "cell" | "thread", ...}: what the closer look is at
@@ -39,7 +39,7 @@ function fold(on) {
   draw();
 }
 
-// Where a line or a phase begins, or its first step that is shown.
+// The step at which a line or a phase begins, or the first of its steps that is shown.
 const next = (starts) => starts.map((at) => recording.shownFrom(at)).find((start) => start > position) ?? recording.last;
 const before = (starts) => starts.map((at) => recording.shownFrom(at)).findLast((start) => start < position) ?? 0;
 

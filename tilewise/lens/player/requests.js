@@ -1,7 +1,7 @@
 // A warp's access to global memory in sectors of 32 bytes, beside the fewest that its bytes could lie in.
 
-const MOST_SECTORS = 32; // that are drawn
-const SLOTS = 8; // of a sector, of 4 bytes each
+const MOST_SECTORS = 32; // the most sectors that are drawn
+const SLOTS = 8; // parts of a sector, 4 bytes each
 
 // The sectors of a request, each with which of its slots are asked for.
 function slotsOf(recording, step, request) {
@@ -17,7 +17,7 @@ function slotsOf(recording, step, request) {
   return [...found.values()];
 }
 
-// The same bytes as neighbours, from a sector's begin.
+// The sectors that as many bytes would take if they were contiguous from the start of a sector.
 function fewest(bytes) {
   const count = Math.ceil(bytes / SECTOR);
   const slot = SECTOR / SLOTS;
@@ -47,7 +47,7 @@ class Requests {
     parent.style.setProperty("--lines", String(Math.ceil(this.most / 16)));
   }
 
-  // A pointed-at access, or the last, of the warp that is shown.
+  // The access that is pointed at, or the last one of the warp that is shown.
   draw() {
     let number = this.last[position];
     let [step, request] = [recording.steps[number], null];
@@ -73,7 +73,7 @@ class Requests {
     ];
   }
 
-  // Room for the longest of what the instructions do at first.
+  // Room for the longest text of the first step of each instruction.
   fit() {
     const firsts = new Map();
     for (const step of recording.steps) if (globalAccess(step) && !firsts.has(step.i)) firsts.set(step.i, step);

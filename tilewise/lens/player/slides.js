@@ -1,4 +1,4 @@
-// What the block loads of each array: where it is now, and where it was before.
+// The part of each array that the block loads at a step, and what it has loaded before.
 
 class Slides {
   constructor(recording) {
@@ -35,8 +35,8 @@ class Slides {
     for (const [at, first] of this.loads[array].first) if (first <= number) fn(at);
   }
 
-  // The rows and columns of an array that are loaded at a step, {top, left, bottom, right}: in its
-  // phase; or by the last load, in kernels with one phase or none, and where bulk copies run ahead.
+  // The rectangle of an array that is loaded in a step's phase, {top, left, bottom, right}. In kernels with
+  // one phase or none, and where bulk copies run ahead, it is what the last load loads.
   at(array, number) {
     const { steps } = this.loads[array];
     if (!steps.length) return null;

@@ -58,7 +58,7 @@ class Recording {
     this.phased = this.steps.some((step) => step.phase !== null && step.phase !== undefined);
     this.accesses = this.linesThatAccess();
     this.tiles = new Map();
-    this.sums = sumsOf(costs); // what each cost adds up to, step by step
+    this.sums = sumsOf(costs); // the running total of each cost, by step
     this.work = this.workOf();
     this.slides = new Slides(this);
     this.counted = new Map(); // conflicts, by step
@@ -187,7 +187,7 @@ class Recording {
       origin: new Int32Array(Math.ceil((this.words * WORD) / PIECE)).fill(-1), // of each piece
       stored: this.arrays.map(() => new Map()),
       result: new Array(this.threads).fill(null), // each thread's last
-      worked: new Int32Array(this.threads), // steps that bring each thread's work on
+      worked: new Int32Array(this.threads), // by thread, the steps so far that are part of its work
       waiting: new Uint8Array(this.threads), // at a barrier of the block
       ended: new Uint8Array(this.threads),
       conflicts: 0,
@@ -263,7 +263,7 @@ class Recording {
     }
   }
 
-  // Those who come to a barrier of the block wait until all are there who have not ended.
+  // Threads that arrive at a barrier of the block wait for all threads that have not ended.
   wait(step) {
     const { waiting, ended } = this.state;
     const isWhole = step.kind === "barrier" && step.scope !== "warp" && step.scope !== "part";
@@ -272,7 +272,7 @@ class Recording {
     if (waiting.every((waits, thread) => waits || ended[thread])) waiting.fill(0);
   }
 
-  // What nobody's values are known of is written to a cell.
+  // Writes a value to a cell; it is null where no thread's value is known.
   put(cell, step, value) {
     const { state } = this;
     state.value[cell] = value;
@@ -310,7 +310,7 @@ class Recording {
     }
   }
 
-  // Of each thread, in how many steps it brings its work on.
+  // For each thread, how many steps are part of its work.
   workOf() {
     const found = new Int32Array(this.threads);
     this.steps.forEach((step, i) => {
@@ -342,14 +342,14 @@ class Recording {
     return this.isFolded(number) ? this.beside(number, 1) : number;
   }
 
-  // The step that is so many shown ones on.
+  // The step that comes a number of shown steps later.
   passing(number, many) {
     let at = number;
     for (let i = 0; i < many && at < this.last; ++i) at = this.beside(at, 1);
     return at;
   }
 
-  // The value that a thread has of a step: an element of it.
+  // A thread's value of a step, or one element of it if it is a vector.
   valueOf([number, element], thread) {
     const place = placeOf(this.steps[number], thread);
     const value = place < 0 || !this.steps[number].values ? null : this.steps[number].values[place];
@@ -357,10 +357,10 @@ class Recording {
   }
 }
 
-const FOLDED = ["other", "branch"]; // kinds of steps that compute indices, or decide where to go on
+const FOLDED = ["other", "branch"]; // kinds of steps that only compute indices and addresses, or branch
 let isFolding = true;
 
-// The place of a thread in a step's lists; -1 where it does not run it.
+// The index of a thread in a step's lists; -1 if the thread does not run the step.
 function placeOf(step, thread) {
   let before = 0;
   for (const [first, many] of step.threads) {
@@ -370,7 +370,7 @@ function placeOf(step, thread) {
   return -1;
 }
 
-// What each cost of steps adds up to, with each of them.
+// The running totals of each cost, by step.
 function sumsOf(costs) {
   const found = {};
   for (const [name, each] of Object.entries(costs)) {

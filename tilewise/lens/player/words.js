@@ -37,7 +37,7 @@ class Source {
   }
 
   draw(state, step) {
-    // Of an instruction that is of no line, the line before it.
+    // If an instruction belongs to no line, the line before it is marked.
     let at = position;
     while (at > 0 && recording.steps[at].line === null) at -= 1;
     const line = this.lines[recording.steps[at].line - 1] || null;
