@@ -55,13 +55,13 @@ def product_stop(run: Run, i: int, title: str, look: tuple[str, ...]) -> Iterato
     m, n, k = shape
     yield Stop(
         i, title,
-        f"D has {m} x {n} elements, and each is a sum of {k} products. An instruction of the rungs "
-        f"before does one multiply-add a lane, {run.lanes} a warp.",
+        f"D has {m} x {n} elements, and each is a sum of {k} products. Without tensor cores, an "
+        f"instruction does one multiply-add a lane, {run.lanes} a warp.",
         look,
         before=f"A warp executes one mma.sync: a matrix of {m} x {k} times one of {k} x {n}.",
         ask=ask("How many multiply-adds does this one instruction do for a warp?", prod(shape),
                 "multiply-add", (run.lanes, m * n, m * k, prod(shape) // 2),
-                {run.lanes: "That is one a lane, as in the rungs before.",
+                {run.lanes: "That is one a lane, as without tensor cores.",
                  m * n: f"D has that many elements, and each takes {k} multiply-adds."}),
     )  # fmt: skip
 

@@ -29,8 +29,8 @@ def tiled(run: Run) -> Iterator[Stop]:
     yield Stop(
         0, "A block and its tile of C",
         f"This block computes {run.of_c()} elements of C. If the thread of each element loaded a "
-        f"row of A and a column of B by itself, that would be {many(run.untiled, 'load')}, for k "
-        f"is {k}.",
+        f"row of A and a column of B by itself, that would be {many(run.untiled, 'load')} for "
+        f"k = {k}.",
         ("c", "threads"),
     )  # fmt: skip
     yield from loads_a_tile(run)
