@@ -150,7 +150,7 @@ RIGHT = np.empty((3, 5), np.float32)
     [
         (TypeError, "float16, bfloat16, float32, float64", (A.astype(int), B.astype(int)), {}),
         (TypeError, "must be the same", (A, B.astype(float)), {}),
-        (TypeError, "builtins.list", (A.tolist(), B), {}),
+        (TypeError, "a is a list; ", (A.tolist(), B), {}),
         (TypeError, "can't be float16", (A, B), {"out_dtype": "float16"}),
         (TypeError, "c has dtype float64", (A, B, RIGHT.astype(float)), {}),
         (TypeError, "byte order", (A.astype(">f4"), B), {}),

@@ -104,6 +104,8 @@ def test_a_function_is_traced_once_for_pairs() -> None:
     ("given", "words"),
     [
         ({"b": (W1,), "epilogue": swiglu}, "a tuple of 1"),
+        ({"b": (W1, None), "epilogue": swiglu}, "b\\[1\\] is None; of pairs"),
+        ({"b": (None, W1), "epilogue": swiglu}, "b\\[0\\] is None; of pairs"),
         ({"b": [W1, W3], "epilogue": swiglu}, "a tuple, \\(gate, up\\)"),
         ({"b": (W1, W3)}, "an epilogue says"),
         ({"b": W1, "pairs": "halves"}, "an epilogue says"),

@@ -21,7 +21,7 @@ from tilewise.launch import Finding, LaunchReport
 from tilewise.lens.roofline import bound, find
 from tilewise.lens.trace import record
 from tilewise.lens.watch import Watch
-from tilewise.shown import WIDTH, Shown, Table, folded
+from tilewise.shown import WIDTH, Shown, Table, folded, named_type
 from tilewise.tune import Timed, Tuned
 from tilewise.warm import Warmed
 
@@ -161,3 +161,14 @@ def test_a_last_column_of_words_is_wrapped() -> None:
 def test_lines_are_folded() -> None:
     assert max(map(len, folded("word " * 100).split("\n"))) <= WIDTH
     assert folded("  as it is " + 100 * "-") == "  as it is " + 100 * "-"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (None, "None"), ([1], "a list"), (1, "an int"), (np.ones(2), "a numpy.ndarray"),
+        (object, "a type"),
+    ],
+)  # fmt: skip
+def test_a_value_has_its_type_in_words(value: Any, words: str) -> None:
+    assert named_type(value) == words

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.shown import named_type
+
 
 @dataclass(frozen=True)
 class Pointer:
@@ -65,10 +67,9 @@ def pointer(array: Any, index: int | Sequence[int]) -> Pointer:
     shape, strides = getattr(array, "shape", None), getattr(array, "strides", None)
     is_ours = isinstance(array, np.ndarray) or hasattr(array, "to_numpy")
     if not is_ours or shape is None or strides is None:
-        kind = type(array)
         raise TypeError(
-            f"array is a {kind.__module__}.{kind.__qualname__}; a pointer takes NumPy's arrays and "
-            "those of device.array"
+            f"array is {named_type(array)}; a pointer takes NumPy's arrays and those of "
+            "device.array"
         )
     given = tuple(index) if isinstance(index, Sequence) else (index,)
     if any(isinstance(each, bool) or not hasattr(each, "__index__") for each in given):

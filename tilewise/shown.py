@@ -167,6 +167,15 @@ def extents(sizes: Sequence[int]) -> str:
     return " x ".join(f"{size:,}" for size in used)
 
 
+def named_type(value: Any) -> str:
+    """What a value is, for a message: None, a list, an int, a numpy.ndarray."""
+    if value is None:
+        return "None"
+    kind = type(value)
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"{'an' if name[0].lower() in 'aeio' else 'a'} {name}"
+
+
 def plural(count: int, thing: str) -> str:
     """``1 block``, ``2 blocks``."""
     return f"{count:,} {thing}" + ("" if count == 1 else "s")

@@ -143,6 +143,22 @@ def test_a_folder(tw: Any, class_folder: Path) -> None:
     assert [row.split(",")[3] for row in rows] == ["student_id", "ann", "bob", "cid", "dan", "eve"]
 
 
+def test_a_folder_says_what_is_wrong_first(tw: Any, tmp_path: Path) -> None:
+    """A kernel that does not end is not merely wrong, and no message ends within a word."""
+    files = {
+        "ends.cu": INDEX.solution,
+        "never.cu": INDEX.solution.replace("{", "{ for (;;) __syncthreads();", 1),
+        "other.cu": INDEX.solution.replace(INDEX.kernel, INDEX.kernel + "_" + "long" * 20),
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    code, out, _ = tw("grade", "index", ".", "--seconds", "60")
+    rows = " ".join(out.split())
+    assert code == 1
+    assert "never.cu 0 0 0 0 test 1 was stopped at a limit" in rows
+    assert f"other.cu 0 0 0 0 other.cu has no kernel called '{INDEX.kernel}'; it has ..." in rows
+
+
 def test_formats(tw: Any, tmp_path: Path) -> None:
     (tmp_path / "index.cu").write_text(INDEX.start)
     code, out, _ = tw("grade", "index", "index.cu", "--format", "gradescope", "--seconds", "60")
@@ -166,7 +182,12 @@ def test_gradescope_has_a_result_whatever_is_handed_in(tw: Any, class_folder: Pa
     several.mkdir()
     for name in ("a.cu", "b.cu"):
         (several / name).write_text(INDEX.solution)
+    many = class_folder.parent / "many"
+    many.mkdir()
+    for i in range(6):
+        (many / f"{i}.cu").write_text(INDEX.solution)
     for folder, told in (("none", "there is no file *.cu; hand in index.cu"),
+                         ("many", "several files (0.cu, 1.cu, 2.cu, 3.cu, and 2 more)"),
                          ("several", "there are several files (a.cu, b.cu)")):  # fmt: skip
         code, out, _ = tw("grade", "index", folder, "--format", "gradescope")
         found = json.loads(out)

@@ -109,7 +109,7 @@ def test_what_overlaps_a_read_only_array(emulator: Device) -> None:
         (np.zeros((4, 2)), (4, 1), ValueError, r"shape is \(4, 2\)"),
         (np.zeros(4), 1.0, TypeError, "takes an integer for each axis"),
         (np.zeros(4), "1", TypeError, "takes an integer for each axis"),
-        ([1, 2], 1, TypeError, "array is a builtins.list"),
+        ([1, 2], 1, TypeError, "array is a list; "),
     ],
 )
 def test_no_pointer(array: Any, index: Any, error: type[Exception], words: str) -> None:

@@ -36,6 +36,12 @@ TEXTS_TOO_SMALL = """() => [...document.querySelectorAll('#opening *, #tour *')]
     [...one.childNodes].some(node => node.nodeType === 3 && node.data.trim()) &&
     parseFloat(getComputedStyle(one).fontSize) < 12).map(one => one.tagName)"""
 
+# The steps that panels say they show where it is not the page's own; of panels that can be seen.
+STEPS_NAMED = """() => [...document.querySelectorAll('#h-fragments, #pieces-note')]
+    .filter(one => one.offsetParent)
+    .flatMap(one => [...one.textContent.matchAll(/[Ss]tep ([\\d,]+)/g)])
+    .map(found => found[1].replaceAll(',', ''))"""
+
 # How much of the first thing that is looked at can be seen beside the card: pixels of its height,
 # all of them, and whether the card is on the screen.
 SEEN = """() => {
@@ -88,6 +94,7 @@ def walk(show: Open, name: str, width: int) -> None:
         if stop.ask is not None:
             # Nothing gives the answer away: the page stands before the step.
             assert position(tab) == max(0, stop.step - 1)
+            assert all(int(number) <= stop.step for number in tab.evaluate(STEPS_NAMED)), stop.title
             assert said(tab) == [stop.before, stop.ask.question]
             assert (
                 typeset(tab.inner_text("#tour-choices")).split()
@@ -123,6 +130,18 @@ def look_at(tab: Any) -> None:
     assert found["card"]
     assert found["inside"]
     assert found["seen"] >= min(found["high"] - 2, 120), found
+
+
+def test_no_question_of_ldmatrix_is_answered_by_a_panel(show: Open) -> None:
+    """Its first fragments and pieces come with the steps that are asked about."""
+    walk(show, "ldmatrix", 1280)
+
+
+def test_both_pictures_of_the_opening_have_room_on_a_small_screen(show: Open) -> None:
+    tab = show(of_rung("thread_tile_1d"), 390, 844, at="")
+    widths = tab.eval_on_selector_all("#opening figure svg", "all => all.map(x => x.clientWidth)")
+    assert len(widths) == 2
+    assert min(widths) >= 100
 
 
 def test_the_opening(show: Open) -> None:

@@ -27,6 +27,7 @@ from tilewise.lens.profiling import profile
 from tilewise.lens.tours.find import GUIDES, tour_of
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, Tour, ask
+from tilewise.lens.tours.tiles import ratio
 from tilewise.lens.trace import record
 
 HTML = Path(tilewise.lens.tours.__path__[0]).parents[0] / "player" / "player.html"
@@ -396,3 +397,17 @@ def test_stops_as_data() -> None:
         "block": 0, "step": 3, "title": "t", "text": "x.", "look": ["a"], "warp": 0,
         "sectors": False,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("more", "fewer", "words"),
+    [
+        (3072, 384, "8"),
+        (10, 4, "2.5"),
+        (10, 3, "3.33"),
+        (786_432, 9216, "85"),
+        (99_960, 10, "9,996"),
+    ],
+)
+def test_how_many_times_fewer(more: int, fewer: int, words: str) -> None:
+    assert ratio(more, fewer) == words

@@ -241,7 +241,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
     x, (w, up), (bias, _), down, last = layers(torch, gated=True)
     cases: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ((x, w, down), {"activation": "elu"}, ValueError, "activation is 'elu'; it takes 'gelu'"),
-        ((x, (w, up), down), {"activation": "silu", "bias": bias}, ValueError, "1 biases"),
+        ((x, (w, up), down), {"activation": "silu", "bias": bias}, ValueError, "weights: 2, biases: 1;"),
         ((x, (w, up[:3]), down), {"activation": "silu"}, ValueError, "of gate and up have shapes"),
         ((x, w, down[:, :3]), {"activation": "silu"}, ValueError, "should have 6 columns"),
         ((x[..., :3], w, down), {"activation": "silu"}, ValueError, "as many columns as B"),
@@ -257,6 +257,10 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
         ((x.int(), w.int(), down.int()), {"activation": "silu"}, TypeError, "are supported"),
         ((x, w.detach().numpy(), down), {"activation": "silu"}, TypeError, r"not a torch\.Tensor"),
         ((x, w, down), {"activation": lambda acc: 1 if acc > 0 else 0}, TypeError, "is true"),
+        ((x, None, down), {"activation": "silu"}, TypeError, "weight is None"),
+        ((x, (w, None), down), {"activation": "silu"}, TypeError, "weight is None"),
+        ((x, w, None), {"activation": "silu"}, TypeError, "down is None"),
+        ((None, w, down), {"activation": "silu"}, TypeError, "x is None"),
         ((x, w, down), {"activation": 3}, TypeError, "a name or a function"),
     ]
     for given, options, kind, words in cases:

@@ -14,6 +14,7 @@ from tilewise.devices import Device, check_device
 from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Pairing, Product, paired
 from tilewise.numbers import scalar
+from tilewise.shown import named_type
 
 _WORK = 10_000  # what numpy.may_share_memory may try before it says yes
 
@@ -195,8 +196,7 @@ def one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
         library = library_of(x)
         if library is None:
             raise TypeError(
-                f"{what} is a {type(x).__module__}.{type(x).__qualname__}; arrays of NumPy, CuPy "
-                "and PyTorch are supported"
+                f"{what} is {named_type(x)}; arrays of NumPy, CuPy and PyTorch are supported"
             )
         found = found or library
         if library is not found:

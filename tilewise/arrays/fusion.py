@@ -111,7 +111,7 @@ def asked(
     Raises
     ------
     TypeError
-        If there are operands and no epilogue, or B is a tuple of other than two.
+        If there are operands and no epilogue, or B is a tuple of other than two matrices.
     ValueError
         If there are pairs and no epilogue, or B and ``pairs`` don't agree.
     TraceError
@@ -119,6 +119,10 @@ def asked(
     if type(b) is tuple:
         if len(b) != 2:
             raise TypeError(f"b is a tuple of {len(b)}; of pairs it is two matrices, (gate, up)")
+        if b[0] is None or b[1] is None:
+            raise TypeError(
+                f"b[{int(b[0] is not None)}] is None; of pairs it is two matrices, (gate, up)"
+            )
         if pairs is not None:
             raise ValueError(
                 f"pairs is {pairs!r} and b two matrices; pairs says how the columns of one lie"

@@ -13,6 +13,7 @@ from tilewise.devices.extents import extent
 from tilewise.numbers import shortened
 from tilewise.places import Encode, TensorMap
 from tilewise.pointer import Pointer
+from tilewise.shown import named_type
 from tilewise.tensor_map import MappedArray
 
 if TYPE_CHECKING:
@@ -306,10 +307,8 @@ def _check_device_array(parameter: Parameter, value: Any) -> None:
 
 def described(value: Any) -> str:
     """An argument in words, for a message."""
-    if value is None:
-        return "None"
-    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    kind = named_type(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        what = "an array on a device" if kind.startswith("tilewise.") else f"a {kind}"
+        what = "an array on a device" if kind.startswith("a tilewise.") else kind
         return f"{what} of shape {tuple(value.shape)} and dtype {value.dtype}"
-    return f"{value!r} ({kind})" if isinstance(value, (float, str)) else f"a {kind}"
+    return f"{value!r} ({kind.partition(' ')[2]})" if isinstance(value, (float, str)) else kind

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tilewise.errors import TraceError
+from tilewise.shown import named_type
 
 PACKAGE = str(Path(__file__).parents[1])
 BOOLEANS = frozenset({"less", "less_equal", "equal", "not_equal", "and", "or", "not"})
@@ -248,9 +249,8 @@ def number(x: Any) -> float:
         If it is none.
     """
     if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.integer | np.floating):
-        kind = f"{type(x).__module__}.{type(x).__qualname__}".removeprefix("builtins.")
         fail(
-            f"a {kind} can't be part of an epilogue",
+            f"{named_type(x)} can't be part of an epilogue",
             "numbers can, and arrays as operands: matmul(a, b, epilogue=lambda acc, x: ..., x=x)",
         )
     try:

@@ -15,6 +15,7 @@ from tilewise.epilogue.evaluate import Enclosure, Floats, Interval, evaluated
 from tilewise.epilogue.instructions import instructions_of
 from tilewise.epilogue.symbols import Symbol, Symbols, number
 from tilewise.errors import TraceError
+from tilewise.shown import plural
 
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "less": "<", "less_equal": "<=",
@@ -310,8 +311,8 @@ def _parameters(
         if first == 1:
             raise TraceError(f"{_name(function)} has no parameter; its first is the accumulator")
         raise TraceError(
-            f"{_name(function)} is a function of {len(parameters)}; of pairs, its first two "
-            "parameters are the products, as lambda gate, up: tilewise.silu(gate) * up"
+            f"{_name(function)} has {plural(len(parameters), 'parameter')}; of pairs, its first "
+            "two are the products, as lambda gate, up: tilewise.silu(gate) * up"
         )
     for x in parameters:
         if x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD):

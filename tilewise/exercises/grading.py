@@ -37,6 +37,8 @@ class TestResult:
         The sizes and the test's note; of a hidden test nothing.
     said : str
         What is wrong; empty where nothing is.
+    is_stopped : bool
+        Whether it was stopped at a limit.
     """
 
     name: str
@@ -46,6 +48,7 @@ class TestResult:
     most: float
     about: str
     said: str
+    is_stopped: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
@@ -297,7 +300,7 @@ def _test(outcome: Outcome, share: float, shows_hidden: bool, file: str) -> Test
             said = said.replace("<source>", file)
     return TestResult(
         test.name, test.is_hidden, outcome.is_right, share if outcome.is_right else 0.0, share,
-        _about(case) if is_told else "", said,
+        _about(case) if is_told else "", said, outcome.is_stopped,
     )  # fmt: skip
 
 

@@ -88,10 +88,13 @@ def mlp(
     biases = bias if type(bias) is tuple else () if bias is None else (bias,)
     if len(weights) > 2 or len(biases) not in (0, len(weights)) or any(x is None for x in biases):
         raise ValueError(
-            f"there are {len(weights)} weights and {len(biases)} biases; give one weight, or two "
-            "for a gated unit, and as many biases or none"
+            f"weights: {len(weights)}, biases: {len(biases)}; give one weight, or two for a gated "
+            "unit, and as many biases or none"
         )
     named = [("x", x), ("down", down), ("down_bias", down_bias)]
+    for what, value in (*named[:2], *(("weight", w) for w in weights)):
+        if value is None:  # which is no error of what may be left out
+            raise TypeError(f"{what} is None, not a torch.Tensor")
     check_tensors([*named, *(("weight", w) for w in weights), *(("bias", b) for b in biases)])
     if torch.compiler.is_compiling():
         text = _text(constant_of(activation), len(weights), len(biases) > 0)

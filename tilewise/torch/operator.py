@@ -21,6 +21,7 @@ from tilewise.arrays.dispatched import DIRECT, Route, answer, route
 from tilewise.arrays.libraries import dtype_name, library_of
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
 from tilewise.torch.gradient import Product
 
@@ -167,8 +168,8 @@ def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
     for what, x in tensors:
         if x is not None and not isinstance(x, torch.Tensor):
             raise TypeError(
-                f"{what} is a {type(x).__module__}.{type(x).__qualname__}, not a torch.Tensor; "
-                "tilewise.matmul takes the arrays of other libraries"
+                f"{what} is {named_type(x)}, not a torch.Tensor; tilewise.matmul takes the arrays "
+                "of other libraries"
             )
 
 

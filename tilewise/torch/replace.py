@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tilewise.gemm.product import DTYPES
-from tilewise.shown import Part, Record, Table, plural
+from tilewise.shown import Part, Record, Table, named_type, plural
 from tilewise.torch.linear import Linear
 from tilewise.torch.modules import Sequential, activation_at, made_one
 from tilewise.torch.patterns import has_hooks, is_called_as_written, pattern_of
@@ -93,9 +93,7 @@ def replace_linears(
     0  replaced
     """
     if not isinstance(model, torch.nn.Module):
-        raise TypeError(
-            f"model is a {type(model).__module__}.{type(model).__qualname__}, not a torch.nn.Module"
-        )
+        raise TypeError(f"model is {named_type(model)}, not a torch.nn.Module")
     replaced, left = [], {}
     for name, module in model.named_modules():
         if not _is_linear(module):

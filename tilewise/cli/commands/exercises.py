@@ -236,6 +236,8 @@ def _only(exercise: Exercise, path: Path, how: dict[str, float]) -> Grade:
     own = [each for each in found if each.path.name == exercise.file]
     if len(own or found) > 1:
         several = ", ".join(each.name for each in found[:4])
+        if len(found) > 4:
+            several += f", and {len(found) - 4} more"
         return submissions.refused(
             exercise, path.name, f"there are several files ({several}); hand in {exercise.file}"
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -121,12 +122,12 @@ def _first(found: Grade) -> str:
     if found.refused:
         lines = found.refused.splitlines()
         first = next((line for line in lines if "error" in line), lines[0])
-        return first.removeprefix(f"{found.file}:").strip()[:60]
+        return shorten(first.removeprefix(f"{found.file}:"), 100, placeholder=" ...")
     for kind, line in ((each.kind, each.line) for each, _ in found.findings):
         return f"line {line}: {kind}"
     for test in found.tests:
         if not test.is_right:
-            return f"{test.name} is wrong"
+            return f"{test.name} {'was stopped at a limit' if test.is_stopped else 'is wrong'}"
     for goal in found.goal_results:
         if not goal.is_met:
             return f"goal missed: {said(goal.goal.figure)}"

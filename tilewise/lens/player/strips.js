@@ -2,6 +2,7 @@
 // Steps that only compute, on no matrices, have no room in them.
 
 const STRIP = 14; // pixels high
+const MOST_PIECES = 4; // of a stage, that are named one by one
 
 const hasRoom = (step) => !["other", "branch", "compute"].includes(step.kind);
 
@@ -102,7 +103,11 @@ class Stages extends Strips {
         if (read[0] > full + 1) segments.push([full + 1, read[0] - 1, "full"]);
         segments.push([read[0], read[1], "read"]);
       }
-      const where = bytes.map(([first, many]) => `${count(first)}–${count(first + many - 1)}`).join(", ");
+      const ends = bytes.map(([first, many]) => [first, first + many - 1]);
+      const isLong = ends.length > MOST_PIECES;
+      const said = isLong ? [[ends[0][0], ends.at(-1)[1]]] : ends;
+      const pieces = isLong ? `, in ${count(ends.length)} pieces` : "";
+      const where = said.map(([from, to]) => `${count(from)}–${count(to)}`).join(", ") + pieces;
       return { label: `Stage ${i}: bytes ${where}`, segments, now: () => this.now(fills) };
     });
   }

@@ -140,10 +140,15 @@ function pointedPlace(name) {
   return panel && !panel.hidden ? { panel, box } : null;
 }
 
+// Whether a panel shows a later step than this one, which would answer the question: the next
+// request, or the first fragments or pieces where there were none yet.
+function showsWhatComes(name) {
+  return name === "requests" || views.some(({ box, last }) => box === $(name) && last?.[position] > position);
+}
+
 // Shows the panels that a stop looks at, the most important first, and no others.
 function arrangePanels(look) {
-  // The panel of requests would give the answer away.
-  const shown = isAsking() ? look.filter((name) => name !== "requests") : look;
+  const shown = isAsking() ? look.filter((name) => !showsWhatComes(name)) : look;
   const places = shown.map(pointedPlace).filter(Boolean);
   for (const one of document.querySelectorAll(".array.pointed")) one.classList.remove("pointed");
   for (const panel of document.querySelectorAll(".panel")) {

@@ -11,8 +11,9 @@ from tilewise.lens.tours.threads import ends, percent
 
 
 def ratio(more: float, fewer: float) -> str:
-    """How many times fewer, with at most two decimals."""
-    return f"{more / fewer:.2f}".rstrip("0").rstrip(".")
+    """How many times fewer: a whole number from ten on, and below with at most two decimals."""
+    times = more / fewer
+    return f"{times:,.0f}" if times >= 10 else f"{times:.2f}".rstrip("0").rstrip(".")
 
 
 def fewer(run: Run) -> str:
