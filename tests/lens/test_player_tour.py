@@ -132,11 +132,6 @@ def look_at(tab: Any) -> None:
     assert found["seen"] >= min(found["high"] - 2, 120), found
 
 
-def test_no_question_of_ldmatrix_is_answered_by_a_panel(show: Open) -> None:
-    """Its first fragments and pieces come with the steps that are asked about."""
-    walk(show, "ldmatrix", 1280)
-
-
 def test_both_pictures_of_the_opening_have_room_on_a_small_screen(show: Open) -> None:
     tab = show(of_rung("thread_tile_1d"), 390, 844, at="")
     widths = tab.eval_on_selector_all("#opening figure svg", "all => all.map(x => x.clientWidth)")
