@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tilewise
+from tilewise.errors import TraceError
 
 
 def fused(acc: Any, bias: Any, residual: Any) -> Any:
@@ -147,3 +149,22 @@ def test_what_is_wrong_is_said(torch: Any, tw: Any) -> None:
         tilewise.matmul(a, a, epilogue=lambda acc, x: acc + x, x="1")
     with pytest.raises(tilewise.TraceError, match="returns None"):
         tilewise.matmul(a, a, epilogue=lambda acc: None)
+
+
+def test_functions_of_pytorch_are_no_part_of_an_epilogue(torch: Any, tw: Any) -> None:
+    """The error names them, and the caller's line and not PyTorch's; tensors are operands."""
+    a, functional = torch.ones(2, 2), torch.nn.functional
+    given: list[tuple[Any, str]] = [
+        (functional.silu, "silu"),
+        (lambda acc: functional.gelu(acc, approximate="tanh"), "gelu"),
+        (lambda acc: torch.sigmoid(acc), "sigmoid"),
+        (lambda acc: torch.where(acc > 0, acc, 0), "where"),
+        (lambda acc: torch.clamp(acc, 0), "clamp"),
+    ]
+    for function, name in given:
+        words = rf"{re.escape(__file__)}:\d+: torch\.{name} can't be traced; tilewise has functions"
+        with pytest.raises(TraceError, match=words):
+            tw.matmul(a, a, epilogue=function)
+    for function in (lambda acc: torch.maximum(acc, a), lambda acc: a * acc):
+        with pytest.raises(TraceError, match=r"a torch\.Tensor can't be part of an epilogue"):
+            tw.matmul(a, a, epilogue=function)

@@ -161,6 +161,15 @@ class Symbol:
             return operate("where", *given)
         return operate("minimum", operate("maximum", *given[:2]), given[2])
 
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _: Any, given: tuple[Any, ...] = (), named: Any = None
+    ) -> NoReturn:
+        for x in given:
+            if not isinstance(x, Symbol) and hasattr(x, "dtype"):
+                number(x)  # which says that a tensor is no part of an epilogue
+        fail(f"torch.{function.__name__} can't be traced", "tilewise has functions for epilogues")
+
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         fail("there is no array of the accumulators yet", "compute with acc itself")
 
@@ -262,7 +271,10 @@ def number(x: Any) -> float:
 def fail(what: str, instead: str) -> NoReturn:
     """Raise TraceError, with the line of the caller's function."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back is not None and (
+        frame.f_code.co_filename.startswith(PACKAGE)
+        or frame.f_globals.get("__name__", "").partition(".")[0] == "torch"
+    ):
         frame = frame.f_back
     raise TraceError(f"{frame.f_code.co_filename}:{frame.f_lineno}: {what}; {instead}") from None
 
