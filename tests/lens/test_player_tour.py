@@ -139,6 +139,22 @@ def test_both_pictures_of_the_opening_have_room_on_a_small_screen(show: Open) ->
     assert min(widths) >= 100
 
 
+@thorough
+def test_a_stage_of_many_pieces_is_named_by_its_ends(show: Open) -> None:
+    """Those of ``tuned`` have a piece for each row of both tiles."""
+    tab = show(of_rung("tuned"))
+    labels = tab.locator("#stages .strip p").all_inner_texts()
+    assert len(labels) == 3
+    for i, (label, stage) in enumerate(
+        zip(labels, of_rung("tuned")["blocks"][0]["stages"], strict=True)
+    ):
+        (first, _), (last, many) = stage["bytes"][0], stage["bytes"][-1]
+        pieces = len(stage["bytes"])
+        assert pieces > 4
+        ends = f"{first:,}\N{EN DASH}{last + many - 1:,}"
+        assert label.startswith(f"Stage {i}: bytes {ends}, in {pieces} pieces")
+
+
 def test_the_opening(show: Open) -> None:
     trace = of_rung("tiled")
     tab = show(trace, at="")
