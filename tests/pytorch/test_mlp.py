@@ -241,7 +241,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
     x, (w, up), (bias, _), down, last = layers(torch, gated=True)
     cases: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ((x, w, down), {"activation": "elu"}, ValueError, "activation is 'elu'; it takes 'gelu'"),
-        ((x, (w, up), down), {"activation": "silu", "bias": bias}, ValueError, "weights: 2, biases: 1;"),
+        ((x, (w, up), down), {"activation": "silu", "bias": bias}, ValueError, "biases: 1;"),
         ((x, (w, up[:3]), down), {"activation": "silu"}, ValueError, "of gate and up have shapes"),
         ((x, w, down[:, :3]), {"activation": "silu"}, ValueError, "should have 6 columns"),
         ((x[..., :3], w, down), {"activation": "silu"}, ValueError, "as many columns as B"),
