@@ -43,8 +43,8 @@ def test_a_row_in_words() -> None:
     assert second["ratio"] == pytest.approx(0.8)
     timed = row | {"tflops": 704.0, "ratio": 1.05, "registers": 168}
     assert SCRIPT["told"](timed, 880e12) == (
-        " 8,192   704.0 TFLOP/s, 0.800 of 880, 0.800 of the ceiling, 1.050 of the vendor's, "
-        "168 registers  persistent"
+        " 8,192   704.0 TFLOP/s, 0.800 of the ceiling, 1.050 of the vendor's, 168 registers  "
+        "persistent"
     )
     assert "WRONG" in SCRIPT["told"](row | {"error_share": 2.0}, None)
 
