@@ -170,7 +170,7 @@ def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str |
     asked = fusion.asked(
         given_as(epilogue),
         dict.fromkeys(names, 0.0),
-        (None,) * matrices if matrices else None,
+        (...,) * matrices if matrices else None,
         pairs,
     )
     assert asked is not None
