@@ -96,9 +96,9 @@ def test_it_runs_in_an_empty_environment(wheel: Path, tmp_path: Path) -> None:
     assert found["counted_as"] == "machine code"
     assert said("watch", "tiled")["correct"] is True
     packed = re.findall(r"[A-Za-z0-9+/]{1000,}={0,2}", (tmp_path / "tiled.html").read_text())
-    program, trace = (gzip.decompress(base64.b64decode(each)).decode() for each in packed)
-    assert "function open(" in program
-    assert json.loads(trace)["blocks"]
+    parts = [gzip.decompress(base64.b64decode(each)).decode() for each in packed]
+    assert any("function open(" in each for each in parts)
+    assert any(each.startswith("{") and "blocks" in json.loads(each) for each in parts)
     assert said("explain", "-m", "64", "-n", "64", "-k", "64")["launches"]
     # Its GPU's part can be imported, with none of what a linker would need.
     core = call(
