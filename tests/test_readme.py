@@ -18,7 +18,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
-from weakref import WeakValueDictionary
 
 import pytest
 from scripts import script
@@ -27,7 +26,6 @@ import tilewise
 from tilewise.cli.main import main
 from tilewise.compiler import nvrtc
 from tilewise.devices import get_device
-from tilewise.epilogue import traced
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -131,8 +129,6 @@ def test_pages_show_what_is_printed(
         pytest.skip("it shows what is printed without a GPU; with one, kernels are timed too")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    # Another test may have traced the same function in other words, which are kept.
-    monkeypatch.setattr(traced, "_interned", WeakValueDictionary())
     text = page.read_text()
     assert BLOCK.search(text)
     is_same = compiler_of(text) in (None, compiler_here())

@@ -181,3 +181,13 @@ def test_the_functions_take_numbers_and_arrays() -> None:
     assert tw.erf(np.float32(0.5)).dtype == np.float32
     with pytest.raises(ValueError, match="approximate is 'no'"):
         tw.gelu(x, "no")
+
+
+def test_words_are_those_of_the_function_itself() -> None:
+    """Whatever computes the same in other words, and was traced before."""
+    other = trace(lambda acc, bias: (acc + bias) * tw.sigmoid(acc + bias), ("bias",))
+    own = trace(lambda acc, bias: tw.silu(acc + bias), ("bias",))
+    assert str(own) == "silu(acc + bias)"
+    assert str(other) == "(acc + bias) * sigmoid(acc + bias)"
+    assert (own.statements, own.values) == (other.statements, other.values)
+    assert trace(lambda acc, bias: tw.silu(acc + bias), ("bias",)) is own

@@ -29,7 +29,7 @@ _BINDS = {"or": 1, "and": 2, "equal": 3, "not_equal": 3, "less": 3, "less_equal"
 
 
 class Traced:
-    """What a function computes. Equal computations are the same object.
+    """What a function computes. Equal computations in the same words are the same object.
 
     Attributes
     ----------
@@ -259,7 +259,8 @@ def interned(
 ) -> Traced:
     """Return the :class:`Traced` with these attributes; equal ones are one object."""
     traced = Traced(sums, operands, results, is_tuple)
-    key = (sums, operands, traced.statements, traced.values, is_tuple)
+    words = tuple(symbol.shown and symbol.shown[0] for symbol in traced.needed)
+    key = (sums, operands, traced.statements, traced.values, is_tuple, words)
     return _interned.setdefault(key, traced)
 
 
