@@ -218,9 +218,23 @@ def test_long_chains(torch: Any) -> None:
 
 
 def test_text_of_none() -> None:
-    for text in ("", "[]", '[["acc"],[],[["add",0,1]],[0],0]', "{"):
+    unknown = '[["acc"],[],[["add",0,1]],[0],0,[]]'
+    words = '[["acc"],[],[["acc"]],[0],0,[[1,"relu",0]]]'
+    for text in ("", "[]", unknown, words, "{"):
         with pytest.raises(ValueError, match="is not the text of an epilogue"):
             read(text)
+
+
+def test_words_survive_as_text() -> None:
+    """Those of functions with arguments, too, and of functions of functions."""
+    traced = trace(lambda acc, b: tw.gelu(tw.clip(acc + b, -1, 0.1), "tanh") + tw.relu(b), ("b",))
+    assert str(traced) == "gelu(clip(acc + b, -1, 0.1), tanh) + relu(b)"
+    assert read(written(traced)) is traced
+    read.cache_clear()
+    text = written(traced)
+    del traced
+    written.cache_clear()
+    assert str(read(text)) == "gelu(clip(acc + b, -1, 0.1), tanh) + relu(b)"
 
 
 def test_numbers_survive_as_text() -> None:

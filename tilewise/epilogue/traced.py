@@ -132,8 +132,8 @@ class Traced:
         return self.sums is PAIR
 
     def __str__(self) -> str:
-        shown = ", ".join(_shown(x)[0] for x in self.results)
-        return f"({shown})" if self.is_tuple else shown
+        results = ", ".join(map(shown, self.results))
+        return f"({results})" if self.is_tuple else results
 
     def __repr__(self) -> str:
         return f"<epilogue {self}>"
@@ -391,14 +391,18 @@ def constant(x: float) -> str:
     return f"(real){x!r}" if math.copysign(1, x) > 0 else f"(real)({x!r})"
 
 
+def shown(x: Any) -> str:
+    """Return a value for people: a symbol as a formula, a number, or a word as it is."""
+    return x if isinstance(x, str) else _shown(x)[0]
+
+
 def _shown(x: Any) -> tuple[str, int]:
     """Return a value for people, and how tightly its last operation binds."""
     if not isinstance(x, Symbol):
         return (f"{x:g}" if float(f"{x:g}") == x else repr(x)), 6 if x < 0 else 9
     if x.shown is not None:
         name, arguments = x.shown
-        words = (each if isinstance(each, str) else _shown(each)[0] for each in arguments)
-        return f"{name}({', '.join(words)})", 9
+        return f"{name}({', '.join(map(shown, arguments))})", 9
     if x.operation in (*SUM, *PAIR):
         return x.operation, 9
     if x.operation == "operand":

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from tilewise.epilogue.symbols import Symbol, Symbols
-from tilewise.epilogue.traced import PAIR, SUM, Traced, interned
+from tilewise.epilogue.traced import PAIR, SUM, Traced, interned, shown
 
 KEPT = 1024  # functions that were read
 
@@ -23,7 +23,12 @@ def written(function: Traced) -> str:
 
     operations = [[x.operation, *map(argument, x.arguments)] for x in function.needed]
     results = [argument(x) for x in function.results]
-    parts = [function.sums, function.operands, operations, results, int(function.is_tuple)]
+    words = [
+        [i, x.shown[0], *(index[id(y)] if isinstance(y, Symbol) else shown(y) for y in x.shown[1])]
+        for i, x in enumerate(function.needed)
+        if x.shown is not None
+    ]
+    parts = [function.sums, function.operands, operations, results, int(function.is_tuple), words]
     return json.dumps(parts, separators=(",", ":"))
 
 
@@ -37,7 +42,7 @@ def read(text: str) -> Traced:
         If the text is not that of a function.
     """
     try:
-        sums, operands, operations, results, is_tuple = json.loads(text)
+        sums, operands, operations, results, is_tuple, words = json.loads(text)
         symbols = Symbols()
         made: list[Symbol] = []
 
@@ -48,6 +53,8 @@ def read(text: str) -> Traced:
             given = arguments if operation == "operand" else map(value, arguments)
             made.append(symbols.make(operation, *given))
         found = tuple(map(value, results))
+        for i, name, *arguments in words:
+            made[i].shown = (name, tuple(x if isinstance(x, str) else made[x] for x in arguments))
     except (ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{text!r} is not the text of an epilogue") from error
     return interned(PAIR if len(sums) == len(PAIR) else SUM, tuple(operands), found, bool(is_tuple))
