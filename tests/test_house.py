@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -237,3 +238,15 @@ def test_names_are_imported_from_where_they_are() -> None:
             if isinstance(node, ast.ImportFrom):
                 offered |= {(module, each.name) for each in node.names if each.name == each.asname}
     assert offered == set()
+
+
+def test_the_map_of_the_house_is_true() -> None:
+    """Each place on it is there, each package is on it, and they stand in the order of layers."""
+    house = (ROOT.parent / "CONTRIBUTING.md").read_text("utf-8").partition("\n## The house\n")[2]
+    lines = re.findall(r"^    (\S.*?)  ", house, re.MULTILINE)
+    places = [path.rstrip("/") for line in lines for path in line.split()]
+    assert [x for x in places if not (ROOT / x).exists() and not (ROOT.parent / x).exists()] == []
+    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    assert packages - set(places) == set()
+    layers = [x.removesuffix(".py") for x in places if x.removesuffix(".py") in LAYERS]
+    assert layers == sorted(layers, key=LAYERS.index, reverse=True)
