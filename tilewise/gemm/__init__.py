@@ -1,1 +1,1 @@
-"""Products on a device: what is asked, and by which launches it is answered."""
+"""Products on a device: the description of a product, and the plan of launches that computes it."""

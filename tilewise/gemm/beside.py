@@ -1,10 +1,11 @@
-"""Kernels compiled beside the first calls, in other threads, before their turn comes.
+"""Compile kernels in background threads before they are asked for.
 
 The first product of a kind (a dtype, a layout, an alignment) whose kernel is not in the cache on
-disk waits for its compilation. Others of its kind are likely to follow, with other sizes: what the
-planner would ask for then is compiled meanwhile, and who asks for a kernel that another thread is
-compiling waits for that. Which kernel answers a product does not depend on it, so that no bit of a
-result does. ``TILEWISE_COMPILE_BESIDE=0`` turns this off.
+disk waits for its compilation. Products of the same kind and other sizes are likely to follow, so
+the kernels that the planner would choose for them are compiled meanwhile. A caller that needs a
+kernel that another thread is compiling waits for that thread. The choice of kernel does not depend
+on what is compiled, so neither does any bit of a result. ``TILEWISE_COMPILE_BESIDE=0`` turns this
+off.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tilewise.gemm.steps import NotKeptError, Plan, prepare
 from tilewise.kernel import Kernel
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
-SAMPLES, LARGEST = 160, 4096  # with another m alone, and as many of other sizes; the largest size
+SAMPLES, LARGEST = 160, 4096  # products with another m alone, then others; the largest size
 
 Kind = tuple[object, ...]
 _begun: set[Kind] = set()
@@ -33,7 +34,7 @@ _lock = threading.Lock()
 
 
 def _begin_anew() -> None:
-    """Forget what the process began that this one was forked from: its threads are not here."""
+    """Forget which compilations the parent process began: a fork does not have its threads."""
     global _lock
     _lock = threading.Lock()
     _begun.clear()
@@ -44,12 +45,12 @@ if hasattr(os, "register_at_fork"):
 
 
 def launches(product: Product, plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
-    """Return a plan's launches; where kernels must be compiled, others are compiled beside.
+    """Return a plan's launches; if a kernel is missing, begin to compile those of similar products.
 
     Parameters
     ----------
     product : Product
-        That the plan is of.
+        The product that the plan computes.
     plan : Plan
     gpu : Gpu
     """
@@ -62,22 +63,22 @@ def launches(product: Product, plan: Plan, gpu: Gpu) -> tuple[Prepared, ...]:
 
 
 def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch: str) -> bool:
-    """Begin to compile what products of the same kind may ask for; once per process and kind.
+    """Begin to compile kernels that products of the same kind may need; once per process and kind.
 
     Parameters
     ----------
     product : Product
     missing : sequence of Kernel
-        Its kernels that are not in the cache, the first of which the caller compiles itself. The
-        others are begun at once.
+        The product's kernels that are not in the cache. The caller compiles the first one itself;
+        the compilation of the others begins at once.
     chip : Chip or None
     arch : str
-        Of the GPU.
+        The architecture of the GPU.
 
     Returns
     -------
     bool
-        Whether other products' kernels were begun now.
+        Whether this call began to compile the kernels of other products.
     """
     workers = min(ahead.WORKERS, ahead.cores() - 1)  # one core stays free
     if chip is None or not workers or os.environ.get(VARIABLE) == "0":
@@ -95,10 +96,10 @@ def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch:
 
 
 def alike(product: Product) -> Iterator[Product]:
-    """Yield products of the same kind.
+    """Yield products of the same kind as a given one.
 
-    First with another m alone, as mini-batches vary, then of other sizes: each drawn uniformly or
-    log-uniformly.
+    The first ones have another m alone, as mini-batches vary; then all sizes vary. Each size is
+    drawn uniformly or log-uniformly.
     """
     drawn = random.Random(0)
     fixed = product.n, product.k
@@ -132,20 +133,20 @@ def _kind(product: Product) -> Kind:
 def _rows(product: Product) -> tuple[bool, bool, bool]:
     """Return, for each of m, n and k, whether a matrix is contiguous along it.
 
-    How those are aligned follows from it, and so which kernels there are.
+    Whether such a size is a multiple of 8 decides the alignment, and so which kernels there are.
     """
     a, b, d = (x.column_stride == 1 for x in (product.a, product.b, product.d))
     return not a or not d, b or d, a or not b
 
 
 def _of_sizes(product: Product, *sizes: int) -> Product:
-    """Return a product of the same kind, of about these sizes, its matrices in one piece each."""
+    """Return a product of the same kind and of about these sizes, whose matrices have no gaps."""
     asked = product.m, product.n, product.k
     m, n, k = (
         size if not is_row else -(-size // 8) * 8 if like % 8 == 0 else size + (size % 8 == 0)
         for size, like, is_row in zip(sizes, asked, _rows(product), strict=True)
     )
-    if sizes[0] <= 8:  # a few rows have kernels of their own, whatever m is a multiple of
+    if sizes[0] <= 8:  # up to 8 rows have kernels of their own, whatever the alignment of m
         m = sizes[0]
 
     def lying(like: Operand, rows: int, columns: int) -> Operand:

@@ -1,9 +1,10 @@
-"""Cut a product into blocks that fit a memory: which, in which order, and what that moves.
+"""Cut a product into blocks that fit a memory: choose the blocks and their order, count the bytes.
 
 The memory may be the host's, for matrices in files, or a GPU's, for matrices in the host's memory.
-Nothing here reads or writes. A tile of C stays in memory until all of k has been added to it, so
-that C is written once and never read. Tiles are visited in serpentine order, and the pieces of k
-forwards and backwards in turn: neighbouring tiles share a piece of A or of B, which stays.
+This module only plans; it neither reads nor writes. A tile of C stays in memory until all of k has
+been added to it, so that C is written once and never read. Tiles are visited in serpentine order,
+and the pieces of k forwards and backwards in turn, so that neighbouring tiles share a piece of A or
+of B, which stays in memory.
 """
 
 from __future__ import annotations
@@ -14,27 +15,27 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 STRIPS = 16
-"""A product that is added to a tile, and a tile that is rounded, take a strip of it at a time."""
+"""The number of strips of a tile; additions to a tile and its rounding go strip by strip."""
 
-_FLOORS = (256, 64, 16, 4, 1)  # the least edge of a tile; smaller only where memory asks for it
-_WORK = 1 << 36  # multiply-adds of a tile: a second or so, after which it is written
-_NEAR = 1.01  # plans that move so many times the fewest bytes are chosen from by other merits
+_FLOORS = (256, 64, 16, 4, 1)  # the least edge of a tile; smaller only if the memory demands it
+_WORK = 1 << 36  # multiply-adds of a tile: they take about a second, then the tile is written
+_NEAR = 1.01  # among plans within this factor of the fewest bytes, other merits decide
 
 
 class Span(NamedTuple):
-    """Rows or columns, from ``start`` up to ``stop``."""
+    """A range of rows or columns, from ``start`` up to, but not including, ``stop``."""
 
     start: int
     stop: int
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """The number of rows or columns."""
         return self.stop - self.start
 
 
 class Load(NamedTuple):
-    """The step that brings a piece of A or of B; it takes the last one's place."""
+    """The step that loads a piece of A or of B in place of the last one."""
 
     matrix: str
     rows: Span
@@ -42,7 +43,7 @@ class Load(NamedTuple):
 
 
 class Multiply(NamedTuple):
-    """The step that multiplies the pieces in memory: the tile of C is set, or added to."""
+    """The step that multiplies the pieces in memory and sets the tile of C, or adds to it."""
 
     rows: Span
     columns: Span
@@ -63,17 +64,19 @@ Step = Load | Multiply | Store
 
 @dataclass(frozen=True)
 class Problem:
-    """A product C = A B, and what its elements take.
+    """A product C = A B, and the bytes that its elements take.
 
     Attributes
     ----------
     m, n, k : int
     item, sums, out : int
-        Bytes of an element of A and B where they come from, of the sums, and of C where it goes.
+        The bytes of an element of A and B in their source, of a partial sum in memory, and of C in
+        its destination.
     casts : int
-        Bytes of the memory that each element of A and B takes besides, as for a cast copy.
+        The further bytes of memory that each element of A and B takes, for instance for a cast
+        copy.
     copies : int
-        How many more tiles of sums the multiplication itself takes in memory.
+        The number of further tiles of sums that the multiplication itself keeps in memory.
     """
 
     m: int
@@ -87,7 +90,7 @@ class Problem:
 
     @property
     def compulsory(self) -> int:
-        """Bytes of A, B and C: each is read or written once at least."""
+        """The bytes of A, B and C: each has to be read or written at least once."""
         inputs = (self.m + self.n) * self.k if self.m and self.n else 0
         return inputs * self.item + self.m * self.n * self.out
 
@@ -97,7 +100,7 @@ class Problem:
         Parameters
         ----------
         memory : int
-            Bytes that hold elements of A, B and C.
+            The bytes of memory that hold elements of A, B and C.
 
         Notes
         -----
@@ -116,15 +119,15 @@ class Problem:
 
 @dataclass(frozen=True)
 class BlockPlan:
-    """How a product is cut, and in which order its pieces are multiplied.
+    """A product's cut into blocks, and the order in which its pieces are multiplied.
 
     Attributes
     ----------
     problem : Problem
     block_m, block_n, block_k : int
-        Of a whole tile of C, and the depth of a piece of k.
+        The rows and columns of a whole tile of C, and the depth of a piece of k.
     by_columns : bool
-        Whether neighbouring tiles follow one another down C rather than along it.
+        Whether consecutive tiles run down the columns of C rather than along its rows.
     """
 
     problem: Problem
@@ -140,27 +143,27 @@ class BlockPlan:
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces k is cut."""
+        """The number of pieces that k is cut into."""
         return max(1, _cuts(self.problem.k, self.block_k))
 
     @property
     def tiles(self) -> int:
-        """How many tiles C has."""
+        """The number of tiles of C."""
         return _cuts(self.problem.m, self.block_m) * _cuts(self.problem.n, self.block_n)
 
     @property
     def memory(self) -> int:
-        """Bytes of all that is in memory at once."""
+        """The bytes of everything that is in memory at once."""
         return _memory(self.problem, self.block_m, self.block_n, self.block_k)
 
     @property
     def strip(self) -> int:
-        """Rows of a strip."""
+        """The rows of a strip of a tile."""
         return self.block_m // STRIPS + 1
 
     @property
     def bytes_read(self) -> int:
-        """Bytes of A and B that are brought, all loads together."""
+        """The bytes of A and B that all loads together read."""
         p = self.problem
         sizes = (p.m, self.block_m, p.n, self.block_n)
         if self.by_columns:
@@ -169,21 +172,21 @@ class BlockPlan:
 
     @property
     def bytes_written(self) -> int:
-        """Bytes of C."""
+        """The bytes of C that all stores together write."""
         return self.problem.m * self.problem.n * self.problem.out
 
     @property
     def bytes_moved(self) -> int:
-        """Bytes that are read, and those that are written."""
+        """The bytes read plus the bytes written."""
         return self.bytes_read + self.bytes_written
 
     def steps(self, first: int = 0) -> Iterator[Step]:
-        """Yield what is to be done, one after the other.
+        """Yield the loads, multiplications and stores of the plan in order.
 
         Parameters
         ----------
         first : int
-            The tile to begin with; those before it are done.
+            The tile to begin with; those before it are already done.
         """
         p = self.problem
         held: dict[str, tuple[Span, Span]] = {}
@@ -200,7 +203,7 @@ class BlockPlan:
             yield Store(rows, columns, tile)
 
     def done_before(self, tile: int) -> int:
-        """Return the elements of C in the tiles before this one."""
+        """Return the number of elements of C in the tiles before this one."""
         places = map(self._place, range(tile))
         return sum(rows.size * columns.size for rows, columns in places)
 
@@ -217,14 +220,14 @@ class BlockPlan:
 def choose(problem: Problem, memory: int) -> BlockPlan:
     """Return the plan that moves the fewest bytes.
 
-    Of those that move at most 1% more, the one whose tiles are written every second or so, does
-    not divide k, and has the fewest pieces.
+    Among the plans that move at most 1% more than the fewest bytes, it prefers tiles that are
+    written about every second, then an undivided k, then the fewest pieces.
 
     Parameters
     ----------
     problem : Problem
     memory : int
-        Bytes that its pieces may take together.
+        The bytes that the pieces in memory may take together.
 
     Raises
     ------
@@ -247,7 +250,7 @@ def _merit(plan: BlockPlan) -> tuple[int, bool, int, int]:
 
 
 def _candidates(p: Problem, memory: int, floor: int) -> Iterator[BlockPlan]:
-    """Yield plans that fit: for each depth and each height of a tile, the widest that fits."""
+    """Yield plans that fit: for each depth and height of a tile, the widest that fits."""
     least_m, least_n = min(max(p.m, 1), floor), min(max(p.n, 1), floor)
 
     def fits(block_m: int, block_n: int, block_k: int) -> bool:
@@ -265,14 +268,14 @@ def _candidates(p: Problem, memory: int, floor: int) -> Iterator[BlockPlan]:
 
 
 def _widths(size: int, least: int, widest: int, work: int) -> set[int]:
-    """Widths that cut ``size`` evenly: the widest, and one whose tiles are done soon."""
+    """Return widths that cut ``size`` evenly: the widest, and one whose tiles take a second."""
     wanted = (widest, min(widest, max(least, _WORK // max(work, 1))))
     even = {_even(size, each) for each in wanted if each >= least}
     return {each for each in even if each >= least}
 
 
 def _sizes(size: int, floor: int, growth: float) -> Iterator[int]:
-    """Yield sizes of even parts, all of it first, down to the least that is allowed."""
+    """Yield the sizes of 1, 2, ... even parts, from the whole down to the least one allowed."""
     size = max(size, 1)
     parts = 1
     while (each := -(-size // parts)) >= min(size, floor):
@@ -302,21 +305,21 @@ def _memory(p: Problem, block_m: int, block_n: int, block_k: int) -> int:
 
 
 def _read(m: int, block_m: int, n: int, block_n: int, k: int, block_k: int) -> int:
-    """Count the elements of A and B that are loaded, where tiles follow one another along rows."""
+    """Count the elements of A and B that are loaded if consecutive tiles run along the rows."""
     rows, columns, pieces = _cuts(m, block_m), _cuts(n, block_n), max(1, _cuts(k, block_k))
     if not rows or not columns:
         return 0
-    ends = (k - (pieces - 1) * block_k, min(block_k, k))  # where an even and an odd tile end
+    ends = (k - (pieces - 1) * block_k, min(block_k, k))  # the last piece of even and odd tiles
     total = k * (m * columns + n * rows)
     last = m - (rows - 1) * block_m
-    for parity in (0, 1):  # of a row of tiles
+    for parity in (0, 1):  # for the even and the odd rows of tiles
         count = (rows + 1 - parity) // 2
         height = block_m * count - (block_m - last) * ((rows - 1) % 2 == parity)
-        begins = parity * columns % 2  # whether its first tile is an odd one
-        evens = (columns - begins) // 2  # of its transitions, but for the turn
+        begins = parity * columns % 2  # whether the row's first tile is an odd one
+        evens = (columns - begins) // 2  # its transitions from even to odd tiles, besides the turn
         shared = evens * ends[0] + (columns - 1 - evens) * ends[1]
         total -= height * shared
-        turns = (rows - parity) // 2  # rows of this parity that another follows
+        turns = (rows - parity) // 2  # rows of this parity that have a row after them
         end = columns - 1 if parity == 0 else 0
         width = n - (columns - 1) * block_n if end == columns - 1 else block_n
         total -= turns * width * ends[(begins + columns - 1) % 2]

@@ -1,4 +1,4 @@
-"""A GPU, as far as it decides how a product is answered, and its rates, each in one place."""
+"""The properties and the rates of a GPU that decide how a product is computed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from tilewise.devices.limits import RESERVED_SHARED, max_shared
 from tilewise.precision import HALVES
 
 OLDEST = 80
-"""The compute capability from which on a GPU has other kernels than the general one."""
+"""The compute capability from which on a GPU has kernels besides the general one."""
 
-# Multiply-adds that a multiprocessor begins in a clock, by compute capability, and by 0 of all that
-# are not named. Those of single instructions are the CUDA Programming Guide's ("Throughput of
-# Native Arithmetic Instructions"); those of tensor cores follow from the data sheets: 19.5 TFLOP/s
-# of an A100, 67 of an H100 and 37 of a B200. Others have no tensor cores for float64. Those of
-# 16-bit numbers with float32 sums are of the slowest GPU where the data sheets differ (an RTX 3080,
-# 4090 and 5090 have half of what an RTX A6000, 6000 Ada and PRO 6000 have), and from 9.0 on what
-# ``mma.sync`` seems to reach, half of what ``wgmma`` does.
+# The multiply-adds that a multiprocessor issues in a clock, by compute capability; the key 0 is for
+# all capabilities that are not named. The rates of scalar instructions are the CUDA Programming
+# Guide's ("Throughput of Native Arithmetic Instructions"). The rates of tensor cores follow from
+# the data sheets: 19.5 TFLOP/s for an A100, 67 for an H100 and 37 for a B200; GPUs of other
+# capabilities have no tensor cores for float64. For 16-bit inputs with float32 accumulators, where
+# the data sheets differ, the rate is that of the slowest GPU (an RTX 3080, 4090 and 5090 have half
+# the rate of an RTX A6000, 6000 Ada and PRO 6000). From 9.0 on it is what ``mma.sync`` seems to
+# reach, half of what ``wgmma`` does.
 _FLOAT32 = {80: 64, 0: 128}
 _FLOAT64 = {80: 32, 90: 64, 100: 64, 0: 2}
 _TENSOR_FLOAT64 = {80: 64, 90: 128, 100: 64}
@@ -26,21 +27,21 @@ _TENSOR_HALF = {80: 1024, 87: 1024, 90: 1024, 100: 1024, 103: 1024, 0: 256}
 
 @dataclass(frozen=True)
 class Chip:
-    """A GPU, as far as it decides which kernel and which tiles are fastest.
+    """The properties of a GPU that decide which kernel and which tiles are fastest.
 
     Attributes
     ----------
     name : str
-        As the driver has it.
+        The name that the driver reports.
     multiprocessors : int
     capability : int
-        The compute capability that kernels are compiled for; 90 for 9.0.
+        The compute capability that kernels are compiled for; 90 means 9.0.
     clock : float
-        The highest clock of its multiprocessors, Hz.
+        The highest clock of its multiprocessors, in Hz.
     memory : float
-        Bytes a second that a copy in its memory moves, read and written together.
+        The bytes a second that a copy within its memory moves, reads and writes together.
     l2 : int
-        Bytes of its L2 cache.
+        The bytes of its L2 cache.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Chip:
 
     @property
     def is_measured(self) -> bool:
-        """Whether its rates were measured, and are not only those of its data sheet."""
+        """Whether its memory rate was measured, rather than taken from its data sheet."""
         return self.name in MEASURED_MEMORY
 
     @property
@@ -62,21 +63,21 @@ class Chip:
 
     @property
     def has_float64_tensor_cores(self) -> bool:
-        """Whether tensor cores multiply float64."""
+        """Whether its tensor cores multiply float64."""
         return self.capability in _TENSOR_FLOAT64
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory of a multiprocessor, with what the driver takes of them."""
+        """The bytes of shared memory of a multiprocessor, with those that the driver reserves."""
         return max_shared(f"sm_{self.capability}") + RESERVED_SHARED
 
     def multiply_adds(self, dtype: str, by_tensor_cores: bool = False) -> float:
-        """Return the most multiply-adds a second of a multiprocessor.
+        """Return the most multiply-adds that a multiprocessor can do in a second.
 
         Parameters
         ----------
         dtype : str
-            Of 16 bits, of which tensor cores sum the products in float32, ``"float32"`` or
+            A 16-bit dtype, whose products tensor cores sum in float32, or ``"float32"`` or
             ``"float64"``.
         by_tensor_cores : bool, optional
             Whether tensor cores multiply float64.
@@ -92,10 +93,10 @@ class Chip:
 H200 = Chip("NVIDIA H200", 132)
 
 MEMORY_SHARE = 0.89
-"""What a copy reaches of the datasheet's bandwidth, where nobody measured it: as on the H200."""
+"""The share of the data sheet's bandwidth that a copy is taken to reach, as on the H200."""
 
 MEASURED_MEMORY = {"NVIDIA H200": H200.memory, "NVIDIA H100 80GB HBM3": 3.0e12}
-"""Bytes a second that ``tilewise ceilings`` measured of a copy, by the GPU's name."""
+"""The bytes a second of a copy as ``tilewise ceilings`` measured them, by the GPU's name."""
 
 
 def chip_by(
@@ -108,13 +109,13 @@ def chip_by(
     name : str
     multiprocessors : int
     capability : int
-        That kernels are compiled for; 90 for 9.0.
+        The compute capability that kernels are compiled for; 90 means 9.0.
     clock : float
-        Hz.
+        The clock in Hz.
     bandwidth : float
-        Bytes a second of its memory, by the clock and the width of its bus.
+        The memory's bytes a second, from its clock and the width of its bus.
     l2 : int
-        Bytes.
+        The bytes of the L2 cache.
     """
     memory = MEASURED_MEMORY.get(name, MEMORY_SHARE * bandwidth)
     return Chip(name, multiprocessors, capability, clock or H200.clock, memory or H200.memory, l2)
@@ -133,23 +134,24 @@ _KNOWN = (
     chip_by("NVIDIA GeForce RTX 5090", 170, 120, 2.407e9, 1.792e12, 96 << 20),
 )
 KNOWN = {chip.name: chip for chip in _KNOWN}
-"""GPUs that products can be planned for where they are not, by their data sheets."""
+"""The GPUs that products can be planned for on any machine, from their data sheets, by name."""
 
 
 def known(name: str, multiprocessors: int | None = None) -> Chip:
-    """Return a GPU that products can be planned for where it is not.
+    """Return a GPU that products can be planned for on any machine.
 
     Parameters
     ----------
     name : str
-        As :func:`tilewise.devices.names.find` takes it.
+        The GPU's name, in any form that :func:`tilewise.devices.names.find` takes.
     multiprocessors : int, optional
-        Of the GPU, where not all of them are to be had; at most as many as it has.
+        The number of multiprocessors that may be used, at most as many as the GPU has; by default
+        all.
 
     Raises
     ------
     ValueError
-        If it is none that is known, or does not have so many.
+        If the GPU is not known, or does not have so many multiprocessors.
     """
     chip = KNOWN[names.find(name, KNOWN)]
     if multiprocessors is None:

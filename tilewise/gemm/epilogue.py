@@ -1,4 +1,4 @@
-"""The function that a caller gave for a product's epilogue, and where its operands lie."""
+"""The function that a caller gave for a product's epilogue, and the layout of its operands."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from tilewise.epilogue import Traced
 from tilewise.places import ITEM_SIZES
 
 AROUND = 4.0
-"""Instructions for each element around the function: scaling it, and copying it from and to where
-it is kept (hopper_store.cuh)."""
+"""The instructions for each element around the function, which scale it and copy it from and to its
+place (hopper_store.cuh).
+"""
 ALONG, EACH = 0.5, 1.5
-"""The same to read an operand that only the row or the column decides, whose loads serve several
-elements, and to read or store an element of a matrix, of two by one instruction."""
+"""The instructions to read an operand that depends only on the row or only on the column, whose
+loads serve several elements; and to read or store an element of a matrix, two of which one
+instruction moves.
+"""
 
 
 class Strided(NamedTuple):
@@ -22,7 +25,8 @@ class Strided(NamedTuple):
     ----------
     dtype : str
     row_stride, column_stride, batch_stride : int
-        Elements from one row of D, column, and matrix, to the next; 0 where that changes nothing.
+        The elements from one row, column and matrix of D to the next; 0 if the array does not
+        depend on it.
     """
 
     dtype: str
@@ -32,12 +36,12 @@ class Strided(NamedTuple):
 
     @property
     def is_matrix(self) -> bool:
-        """Whether each element of a matrix has one of its own."""
+        """Whether the array has an element of its own for each element of a matrix."""
         return self.row_stride != 0 and self.column_stride != 0
 
     @property
     def transposed(self) -> Strided:
-        """The same memory, rows for columns."""
+        """The same memory with rows and columns exchanged."""
         return Strided(self.dtype, self.column_stride, self.row_stride, self.batch_stride)
 
 
@@ -50,7 +54,7 @@ class Epilogue(NamedTuple):
     inputs : tuple of Strided or float
         The operands, in the function's order: arrays, and numbers.
     results : tuple of Strided
-        Where the function's results besides the first go, which goes to D.
+        The arrays that take the function's results besides the first one, which goes to D.
     """
 
     function: Traced
@@ -59,7 +63,7 @@ class Epilogue(NamedTuple):
 
     @property
     def arrays(self) -> tuple[Strided, ...]:
-        """The operands that are arrays, and then the results besides D."""
+        """The operands that are arrays, followed by the results besides D."""
         return (*(x for x in self.inputs if isinstance(x, Strided)), *self.results)
 
     @property
@@ -69,17 +73,17 @@ class Epilogue(NamedTuple):
 
     @property
     def instructions(self) -> float:
-        """How many a thread executes for each element of D."""
+        """The number of instructions that a thread executes for each element of D."""
         accesses = sum(EACH if x.is_matrix else ALONG for x in self.arrays)
         return AROUND + self.function.instructions + accesses
 
     @property
     def bytes(self) -> int:
-        """The bytes that are read and stored of memory, besides D, for each element of D."""
+        """The bytes of memory that are read and stored for each element of D, besides D itself."""
         return sum(ITEM_SIZES[x.dtype] for x in self.arrays if x.is_matrix)
 
     @property
     def transposed(self) -> Epilogue:
-        """The same function for D's transpose."""
+        """The same function for the transpose of D."""
         inputs = tuple(x.transposed if isinstance(x, Strided) else x for x in self.inputs)
         return Epilogue(self.function, inputs, tuple(x.transposed for x in self.results))

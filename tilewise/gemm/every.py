@@ -1,4 +1,4 @@
-"""The kernels that are compiled before anybody waits for them."""
+"""The kernels that can be compiled before any product needs them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from tilewise.gemm.plan import FAMILIES
 from tilewise.gemm.product import DTYPES, REAL
 from tilewise.kernel import Kernel
 
-# What a 16-bit product's kernel is compiled for where all rows begin at multiples of 16 bytes, C is
-# not read, and D has the inputs' dtype. Those of all others are over ten times as many.
+# The macros of a 16-bit product's kernel in the usual case: all rows begin at multiples of 16
+# bytes, C is not read, and D has the inputs' dtype. The kernels of all other cases are over ten
+# times as many.
 _USUAL = {
     "READ_C": 0, "TMA_OUT": 1, "A_UNALIGNED": 0, "B_UNALIGNED": 0, "D_UNALIGNED": 0,
     "A_WIDTH": 8, "B_WIDTH": 8, "A_PARTIAL": 0, "B_PARTIAL": 0,
@@ -19,17 +20,17 @@ _USUAL = {
 
 
 def every_kernel(chip: Chip | None, dtypes: Sequence[str] = DTYPES) -> Iterator[Kernel]:
-    """Yield the kernels that the planner can ask for on a GPU, each once.
+    """Yield the kernels that the planner can choose on a GPU, each once.
 
-    Of float32 and float64 all of them; of 16-bit products those where all rows begin at multiples
-    of 16 bytes, no C is read, and D has the dtype of A and B.
+    For float32 and float64 these are all kernels; for 16-bit products those of the usual case,
+    where all rows begin at multiples of 16 bytes, C is not read, and D has the dtype of A and B.
 
     Parameters
     ----------
     chip : Chip or None
-        As :func:`tilewise.gemm.plan.plan_on` takes it.
+        The GPU, as in :func:`tilewise.gemm.plan.plan_on`.
     dtypes : sequence of str
-        Of A and B.
+        The dtypes of A and B.
     """
     found: dict[str, Kernel] = {}
     for dtype in dtypes:

@@ -1,8 +1,8 @@
-"""What the planner asks of a family of kernels.
+"""The interface between the planner and a family of kernels.
 
-A family is a class in a module of its own under ``families``, and its kernels: a new dtype, a new
-GPU or a new kernel is one class more, an instance of which :data:`tilewise.gemm.plan.FAMILIES`
-lists, and nothing else.
+A family is a class in a module of its own under ``families``, together with its kernels. A new
+dtype, a new GPU or a new kernel takes one more class, and an instance of it in
+:data:`tilewise.gemm.plan.FAMILIES`; nothing else changes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_RATES = (
     "this is no GPU of compute capability 8.0 or above, or it is an emulator, which runs code and "
     "has no rates to choose by"
 )
-"""The objection of families that choose by a GPU's rates, where there are none."""
+"""The objection of a family that chooses by a GPU's rates, on a device that has none."""
 
 
 class Offer(NamedTuple):
@@ -31,19 +31,20 @@ class Offer(NamedTuple):
     family : str
         The family's name.
     seconds : float
-        How long it should take, by the family's model.
+        The time that it should take by the family's model, in seconds.
     make : callable
-        Makes the plan. Planning compares many offers, and only the best one is made.
+        A function that makes the plan. Planning compares many offers, and makes only the best one.
     choice : mapping
-        The free choices, as JSON has them: the family finds the offer again by them.
+        The free choices as JSON values, by which the family finds the offer again.
     words : str
-        The choices for people.
+        The choices in words.
     margin : float
-        The offer has to be this many times faster than others to be taken: above 1 where it
-        takes a workspace, for instance.
+        The factor by which the offer has to be faster than others to be chosen; it is above 1 if,
+        for instance, the offer takes a workspace.
     divides_k : bool
-        Whether k is divided, among blocks or the warps of one, so that the bits of a result depend
-        on how: whoever computes it by pieces wants those of the whole.
+        Whether k is divided among blocks, or among the warps of a block, so that the bits of a
+        result depend on the division. A caller that computes a product piece by piece and wants the
+        bits of the whole product has to avoid it.
     """
 
     family: str
@@ -56,7 +57,7 @@ class Offer(NamedTuple):
 
     @property
     def rank(self) -> float:
-        """The planner takes the offer of the least rank."""
+        """The seconds times the margin; the planner chooses the offer of the least rank."""
         return self.seconds * self.margin
 
 
@@ -66,7 +67,7 @@ class Family(Protocol):
     Attributes
     ----------
     name : str
-        In records, and for people.
+        The family's name in records and in messages.
     """
 
     name: str
@@ -78,12 +79,12 @@ class Family(Protocol):
         ----------
         product : Product
         chip : Chip or None
-            None for the emulator, and for GPUs before compute capability 8.0.
+            The GPU; None for the emulator, and for GPUs before compute capability 8.0.
         """
         ...
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
-        """Return the offer that should be fastest; None where there is an objection."""
+        """Return the offer that should be fastest; None if there is an objection."""
         ...
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
@@ -91,9 +92,9 @@ class Family(Protocol):
         ...
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
+        """Return the offer with these choices; None if the product can't be computed with them."""
         ...
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
-        """Return every kernel that :meth:`best` can ask for with these inputs on this GPU."""
+        """Return every kernel that :meth:`best` can choose for inputs of this dtype on this GPU."""
         ...

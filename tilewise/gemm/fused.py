@@ -1,4 +1,4 @@
-"""How kernels take the function of an epilogue: as a macro, and its operands as an argument."""
+"""Give kernels the function of an epilogue: as a macro, and its operands as an argument."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "fused.cuh"
 MOST = 8
-"""The arrays that a function may have, and the numbers (fused.cuh)."""
+"""The number of arrays that a function may have, and also the number of scalars (fused.cuh)."""
 
 Access = tuple[str, str, str]
 """An array's dtype, and how its address depends on the row and on the column (fused.cuh)."""
 
 
 class Fusing(Protocol):
-    """A product's dtype, its epilogue or None, and how its pairs of columns lie or None."""
+    """A product's dtype, its epilogue or None, and the layout of its pairs of columns or None."""
 
     @property
     def dtype(self) -> str: ...
@@ -35,16 +35,17 @@ class Fusing(Protocol):
 
 
 def step(kernel: Kernel, launch: Launch, product: Fusing) -> Step:
-    """Return the launch of a kernel that stores a product's D, with the product's epilogue if any.
+    """Return the step of a kernel that stores a product's D, with the product's epilogue if any.
 
     Parameters
     ----------
     kernel : Kernel
-        Of a source that takes FUSED_PARAMETER (fused.cuh), and PAIRS where the product is one.
+        A kernel whose source takes FUSED_PARAMETER (fused.cuh), and PAIRS if the product is one of
+        pairs.
     launch : Launch
-        With the kernel's other arguments.
+        The launch with the kernel's other arguments.
     product : Fusing
-        As the kernel sees it: transposed, where it computes D's transpose.
+        The product as the kernel sees it: transposed, if the kernel computes D's transpose.
     """
     epilogue = product.epilogue
     if epilogue is None:
@@ -67,7 +68,7 @@ def step(kernel: Kernel, launch: Launch, product: Fusing) -> Step:
 
 @lru_cache(maxsize=KERNELS)
 def _fusing(kernel: Kernel, text: Text, real: str, is_paired: bool) -> Kernel:
-    """Return the kernel with a function's text; the same object each time."""
+    """Return the kernel with a function's text in its macros; the same object each time."""
     pairs = {"PAIRS": 1} if is_paired else {}
     macros = {
         "EPILOGUE": text.body, "EPILOGUE_INPUTS": text.inputs, "EPILOGUE_RESULTS": text.results,
@@ -84,7 +85,7 @@ def _access(x: Strided) -> Access:
 
 
 class Text(NamedTuple):
-    """A function as fused.cuh has it: its body, and the arrays that it reads and stores."""
+    """A function as text for fused.cuh: its body, and the arrays that it reads and stores."""
 
     body: str
     inputs: str
@@ -93,7 +94,7 @@ class Text(NamedTuple):
 
 @cache
 def _text(function: Traced, inputs: tuple[Access | None, ...], results: tuple[Access, ...]) -> Text:
-    """Return the function's text; the results besides the first are stored in its body."""
+    """Return the function's text; its body stores the results besides the first one."""
     body: list[str] = []
     read: list[str] = []
     stored: list[str] = []

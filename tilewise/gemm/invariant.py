@@ -1,8 +1,8 @@
-"""One division of k for all products with a weight: a row's bits do not depend on the batch.
+"""Choose one division of k for a weight, so that a row's bits do not depend on the batch.
 
-A kernel sums in the order of k, whatever its tiles are; what changes the order is how k is divided.
-Which division is fastest depends on m. Here it is chosen once for an (n, k), from what the models
-expect over many m, and every product with it is computed so (:attr:`Product.parts`).
+A kernel sums in the order of k, whatever its tiles are; only the division of k changes the order.
+Which division is fastest depends on m. This module chooses it once for an (n, k), by the times that
+the models expect for many m, and every product with that weight uses it (:attr:`Product.parts`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tilewise.gemm.product import Operand, Product
 from tilewise.precision import HALVES
 
 PARTS = (1, 2, 4, 8)
-LEAST_K = 256  # elements of k that are worth a part
+LEAST_K = 256  # elements of k, the least size of a part
 ROWS = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 
 
@@ -26,9 +26,9 @@ def fixed(product: Product, chip: Chip | None) -> Product:
     Parameters
     ----------
     product : Product
-        Whose rows of A are the batch.
+        A product whose rows of A are the batch.
     chip : Chip or None
-        As :func:`tilewise.gemm.plan.plan_on` has it.
+        The GPU, as in :func:`tilewise.gemm.plan.plan_on`.
     """
     n = product.n if product.pairing is None else 2 * product.n
     return product._replace(parts=division(n, product.k, product.dtype, chip))
@@ -36,10 +36,10 @@ def fixed(product: Product, chip: Chip | None) -> Product:
 
 @lru_cache(maxsize=4096)
 def division(n: int, k: int, dtype: str, chip: Chip | None) -> int:
-    """Return the parts that k is divided into, whatever m is.
+    """Return the number of parts that k is divided into, whatever m is.
 
-    Of 16-bit products those that cost the least, in the geometric mean over many m. float32 and
-    float64 are not divided.
+    For 16-bit products it is the number with the least cost, by the geometric mean over many m. The
+    k of float32 and float64 is not divided.
     """
     if chip is None or dtype not in HALVES or not n:
         return 1
@@ -53,7 +53,7 @@ def division(n: int, k: int, dtype: str, chip: Chip | None) -> int:
     def cost(parts: int) -> float:
         try:
             return sum(math.log(best(product(m, parts), chip).seconds) for m in ROWS)
-        except ValueError:  # no kernel divides k so
+        except ValueError:  # no kernel divides k into so many parts
             return math.inf
 
     return min((x for x in PARTS if x == 1 or k >= x * LEAST_K), key=cost)

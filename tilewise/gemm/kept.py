@@ -1,7 +1,7 @@
 """Choices that were measured to be faster than the planner's, kept on disk.
 
-:func:`tilewise.tune` keeps them, and the planner finds them again by all that decides: the GPU,
-the product (but for addresses), and the sources of the kernel and of the model.
+:func:`tilewise.tune` stores them, and the planner finds them again by everything that decides: the
+GPU, the product (but for its addresses), and the sources of the kernel and of the model.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tilewise.compiler import cache as compiler_cache
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.product import Product
 
-FORMAT = 2  # raise it when what is stored changes
-# What a choice is made from, and what it is made for.
+FORMAT = 2  # raise it when the format of the files changes
+# The folders of the sources by which a choice is made, and of the kernels that it is for.
 _SOURCES = ("gemm", "kernels/gemm", "kernels/ptx")
 
 
 def find(product: Product, chip: Chip) -> tuple[str, dict[str, Any]] | None:
     """Return the family and the choice that are kept for a product.
 
-    None where none is, or its file is not whole.
+    Return None if there is none, or if its file is damaged.
     """
     names = _names()
     if not names:
@@ -54,7 +54,7 @@ def keep(
     choice: Mapping[str, Any],
     measured: Mapping[str, Any],
 ) -> Path | None:
-    """Keep a choice for a product, in the place of any other.
+    """Keep a choice for a product in place of any earlier one.
 
     Parameters
     ----------
@@ -63,14 +63,14 @@ def keep(
     family : str
         The family's name.
     choice : mapping
-        As its offer has it.
+        The choice of the family's offer.
     measured : mapping
-        JSON values, for people who look into the file.
+        What was measured, as JSON values, for people who open the file.
 
     Returns
     -------
     Path or None
-        The file, written whole; None where it can't be written.
+        The file, written completely; None if it can't be written.
     """
     path = _path(product, chip)
     if path is None:
@@ -86,7 +86,8 @@ def keep(
     part = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Each process has a file of its own, so that the last one to finish wins, whole.
+        # Each process writes a file of its own, so that the last one to finish replaces it
+        # completely.
         with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
             part = Path(file.name)
             file.write(json.dumps(entry, indent=1).encode() + b"\n")
@@ -100,19 +101,19 @@ def keep(
 
 
 def forget(product: Product, chip: Chip) -> None:
-    """Keep no choice for a product."""
+    """Remove the choice that is kept for a product."""
     path = _path(product, chip)
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
 
 
-_SETTLED = 2_000_000_000  # nanoseconds: by then a folder's time tells of any later change
+_SETTLED = 2_000_000_000  # nanoseconds, after which the folder's time shows any later change
 _listed: dict[str, tuple[int, frozenset[str]]] = {}
 
 
 def _names() -> frozenset[str]:
-    """The names of the files that are kept. The folder is listed again when it has changed."""
+    """Return the names of the kept files; the folder is listed again when it has changed."""
     folder = _folder()
     if folder is None:
         return frozenset()
@@ -150,7 +151,7 @@ def _path(product: Product, chip: Chip) -> Path | None:
 
 
 def _decisive(product: Product) -> Product:
-    """The product without what does not change its launches: which alpha, and which beta."""
+    """Return the product without what does not change its launches: alpha's and beta's values."""
     reads_c = product.beta != 0
     return product._replace(alpha=1.0, beta=float(reads_c), c=product.c if reads_c else None)
 
@@ -162,7 +163,7 @@ def _check(family: str, choice: Mapping[str, Any]) -> str:
 
 @cache
 def _sources() -> str:
-    """Return the digest of all that a kept choice was measured with."""
+    """Return the digest of all sources that a kept choice was measured with."""
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
     for name in _SOURCES:

@@ -1,7 +1,7 @@
 """Layouts of the structures that kernels take by value.
 
-A structure is declared once, in the CUDA source of the kernel that takes it. This module reads
-that declaration, computes where each field lies (C++'s rules, as the CUDA C++ Programming Guide
+A structure is declared once, in the CUDA source of the kernel that takes it. This module reads that
+declaration, computes the offset of each field (by C++'s rules, as the CUDA C++ Programming Guide
 applies them to kernel parameters), and packs values by the fields' names into the bytes of a
 launch. ``tests/gemm/test_layouts.py`` compares sizes and offsets with those of NVRTC.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from tilewise.gemm.product import Operand
 from tilewise.places import Packed, Place, TensorMap
 
-# What ``struct`` calls the scalar types; a field's alignment is its size.
+# The format characters of ``struct`` for the scalar types; a field's alignment is its size.
 _SCALARS = {
     "int": "i",
     "unsigned": "I",
@@ -34,7 +34,7 @@ _SCALARS = {
     "double": "d",
 }
 TYPES = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float", "float64": "double"}
-"""The kernels' names of the dtypes (convert.cuh): their macros INPUT, OUTPUT and ACCUMULATE."""
+"""The kernels' names of the dtypes (convert.cuh), for the macros INPUT, OUTPUT and ACCUMULATE."""
 _POINTER = "Q"
 _TENSOR_MAP = "TensorMap"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
@@ -54,16 +54,16 @@ class Field:
     ----------
     name : str
     offset : int
-        Bytes from the structure's beginning.
+        The bytes from the structure's beginning.
     format : str
         The character of Python's ``struct`` for a scalar or a pointer; empty for a structure.
     count : int
-        Elements of an array; 0 where the field is no array.
+        The number of elements of an array; 0 if the field is not an array.
     is_pointer : bool
     size : int
-        Bytes of it, or of one element.
+        The bytes of the field, or of one element of an array.
     layout : Layout or None
-        Of a field that is a structure itself.
+        The layout of a field that is a structure itself.
     """
 
     name: str
@@ -77,16 +77,16 @@ class Field:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the fields of a structure lie, in the order of their declaration.
+    """The offsets of a structure's fields, in the order of their declaration.
 
     Attributes
     ----------
     name : str
         The structure's name, without template arguments.
     size, alignment : int
-        Bytes.
+        The size and the alignment, in bytes.
     fields : tuple of Field
-        Empty for a tensor map, whose bytes only the driver knows.
+        The fields; empty for a tensor map, whose bytes only the driver knows.
     """
 
     name: str
@@ -95,15 +95,16 @@ class Layout:
     fields: tuple[Field, ...]
 
     def pack(self, values: Mapping[str, Any]) -> Packed:
-        """The structure with a value for each field.
+        """Return the structure's bytes with a value for each field.
 
         Parameters
         ----------
         values : mapping
-            By the fields' names: numbers; for a pointer a :class:`Place`, or None for a null
-            pointer; for a tensor map a :class:`TensorMap` or None; for a structure a mapping of
-            its own, or None for zeros; for an array a sequence of up to as many as it has, the
-            others being zeros. Arrays are of structures.
+            The values by the fields' names. A scalar takes a number; a pointer a :class:`Place`, or
+            None for a null pointer; a tensor map a :class:`TensorMap` or None; a structure a
+            mapping of its own, or None for zeros. An array, whose elements have to be structures,
+            takes a sequence of up to as many values as it has elements; the other elements are
+            zeros.
 
         Raises
         ------
@@ -132,7 +133,7 @@ class Layout:
             raise TypeError(f"{self.name} has other fields than it is given: {differing}")
         for name, offset, count, size, is_pointer, layout in self._each:
             value, at = values[name], start + offset
-            if layout is None:  # a scalar: arrays are of structures
+            if layout is None:  # a scalar, because only structures can be elements of arrays
                 if is_pointer:
                     if value is not None:
                         places.append((at, value))
@@ -147,7 +148,7 @@ class Layout:
                 at += size
 
     def scalars(self, start: int = 0) -> Iterator[tuple[str, int, str]]:
-        """Name (as ``"a.pointer"``, ``"copy[1].rows"``), offset and format of every scalar."""
+        """Yield the name of every scalar (as ``"copy[1].rows"``), its offset and its format."""
         for field in self.fields:
             for i in range(field.count or 1):
                 name = f"{field.name}[{i}]" if field.count else field.name
@@ -160,7 +161,7 @@ class Layout:
 
     @cached_property
     def _each(self) -> tuple[tuple[str, int, int, int, bool, Layout | None], ...]:
-        """Of each field its name, offset, count, size, whether it is a pointer, and layout."""
+        """Each field's name, offset, count and size, whether it is a pointer, and its layout."""
         return tuple(
             (x.name, x.offset, x.count, x.size, x.is_pointer, x.layout) for x in self.fields
         )
@@ -171,7 +172,7 @@ class Layout:
 
     @cached_property
     def _count(self) -> int:
-        """Scalars in it."""
+        """The number of scalars in the structure."""
         return sum(1 for _ in self.scalars())
 
     @cached_property
@@ -190,7 +191,7 @@ def _elements(values: Any, count: int) -> list[Any]:
 
 
 def batched_matrix(x: Operand | None, place: Place | None) -> dict[str, Any] | None:
-    """The fields of a BatchedMatrix (matrix.cuh); None, which is all zeros, for no matrix."""
+    """Return the fields of a BatchedMatrix (matrix.cuh); None, packed as zeros, for no matrix."""
     if x is None:
         return None
     return {
@@ -201,28 +202,28 @@ def batched_matrix(x: Operand | None, place: Place | None) -> dict[str, Any] | N
 
 @cache
 def layout(file: Path, name: str, **types: str) -> Layout:
-    """The layout of a structure that a CUDA source, or a header it includes, declares.
+    """Return the layout of a structure that a CUDA source, or a header it includes, declares.
 
     Parameters
     ----------
     file : Path
     name : str
-        Of the structure.
+        The name of the structure.
     types : str
-        C++ types, as ``T="float"``: what the structure's template parameters, and macros in its
-        declaration, stand for.
+        C++ types, as in ``T="float"``, for the structure's template parameters and the macros in
+        its declaration.
 
     Raises
     ------
     ValueError
-        If there is no such structure, or a field is declared as this module can't read it.
+        If there is no such structure, or this module can't read the declaration of a field.
     """
     return _layout(_source(file), name, types)
 
 
 @cache
 def _source(file: Path) -> str:
-    """A source without comments, headers behind it."""
+    """Return a source without comments, followed by the headers that it includes."""
     found: dict[Path, str] = {}
     waiting = [file]
     while waiting:
@@ -255,7 +256,7 @@ def _layout(source: str, name: str, types: Mapping[str, str]) -> Layout:
 
 @cache
 def _declared(source: str) -> dict[str, re.Match[str]]:
-    """Return where each structure is declared."""
+    """Return the place of each structure's declaration in a source."""
     found: dict[str, re.Match[str]] = {}
     for each in _DECLARED.finditer(source):
         found.setdefault(each[3], each)
@@ -263,7 +264,7 @@ def _declared(source: str) -> dict[str, re.Match[str]]:
 
 
 def _body(source: str, start: int) -> str:
-    """What stands between a brace, which ends at ``start``, and its partner; no inner braces."""
+    """Return the text from a brace, which ends at ``start``, to its partner, less inner braces."""
     depth, kept = 1, list[str]()
     for character in source[start:]:
         depth += (character == "{") - (character == "}")
@@ -275,7 +276,7 @@ def _body(source: str, start: int) -> str:
 
 
 def _members(body: str) -> Iterator[tuple[str, bool, str, int]]:
-    """Type, whether it is a pointer, name and array length of each field."""
+    """Yield the type, whether it is a pointer, the name and the array length of each field."""
     for statement in map(str.strip, body.split(";")):
         if not statement or "(" in statement or statement.startswith(("static", "using")):
             continue
@@ -289,7 +290,7 @@ def _members(body: str) -> Iterator[tuple[str, bool, str, int]]:
 
 
 def _structure(source: str, type: str, types: Mapping[str, str]) -> Layout | None:
-    """The layout of a field's type, if that is a structure."""
+    """Return the layout of a field's type if it is a structure, else None."""
     name, _, arguments = type.partition("<")
     declared = _declared(source).get(name)
     if declared is None:

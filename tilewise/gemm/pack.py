@@ -1,4 +1,4 @@
-"""16-bit matrices as bulk copies can't read them, repacked into a workspace by one launch."""
+"""Repack 16-bit matrices that bulk copies can't read into a workspace, by one launch."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from tilewise.places import Place
 SOURCE = SOURCES / "gemm" / "pack.cu"
 ITEM_SIZE = 2  # bytes
 PITCH = 64  # elements: rows begin at multiples of 128 bytes, an L2 cache line
-WIDTH, THREADS, PIECES = 8, 256, 2  # of pack.cu
+WIDTH, THREADS, PIECES = 8, 256, 2  # as in pack.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by int, up to a block past the end
 
 
 class Packing(NamedTuple):
-    """A copy of a matrix, or of a batch of them, as bulk copies can read it.
+    """A copy of a matrix, or of a batch of them, in a layout that bulk copies can read.
 
     Attributes
     ----------
     operand : Operand
-        The copy: the same matrices, other strides.
+        The copy, which has the same matrices in other strides.
     source : Operand
-        What is copied, seen such that the copy's rows are contiguous: where they are the
-        matrix's columns, its transpose.
+        The matrix that is copied, transposed if the rows of the copy are its columns.
     rows, columns, batch : int
-        Of ``source``, as it is copied: matrices that follow one another are one, and so are
-        those that are the same one.
+        The extents of ``source`` as it is copied: matrices that follow one another directly count
+        as one, and so do matrices that share their memory.
     bytes : int
-        That the copy takes; a multiple of 128.
+        The bytes of the copy; a multiple of 128.
     """
 
     operand: Operand
@@ -47,10 +46,10 @@ class Packing(NamedTuple):
 
 
 def packed(operand: Operand, rows: int, columns: int, batch: int) -> Packing:
-    """How to repack ``batch`` matrices of ``rows`` x ``columns`` 16-bit elements.
+    """Return the layout of a copy of ``batch`` matrices of ``rows`` x ``columns`` 16-bit elements.
 
-    The dimension that is contiguous stays so. Where none is, the one of the smaller stride
-    becomes it.
+    A dimension that is contiguous stays contiguous. If neither is, the one of the smaller stride
+    becomes contiguous.
 
     Raises
     ------
@@ -85,20 +84,21 @@ def packed(operand: Operand, rows: int, columns: int, batch: int) -> Packing:
 
 
 def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) -> Step:
-    """The launch that makes one or two copies.
+    """Return the launch that makes one or two copies.
 
     Parameters
     ----------
     copies : sequence of (Packing, Place, Place)
-        Each with its source's first element, and with the copy's: at a multiple of 16 bytes.
+        The packings, each with the place of its source's first element and of its copy's first
+        element, which is at a multiple of 16 bytes.
     overlap : bool
-        Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
-        writes nothing until then); of compute capability 9.0 or above.
+        Whether the launch may begin before the kernel ahead of it in the stream has ended (it reads
+        and writes nothing until then); that takes compute capability 9.0 or above.
 
     Raises
     ------
     ValueError
-        If there are none or more than two, or they are too large for one launch.
+        If there are no copies or more than two, or they are too large for one launch.
     """
     if not 1 <= len(copies) <= 2:
         raise ValueError(f"{len(copies)} copies; one launch makes one or two")
@@ -112,16 +112,16 @@ def step(copies: Sequence[tuple[Packing, Place, Place]], overlap: bool = False) 
 
 
 def _preference(stride: int, extent: int) -> tuple[bool, bool, int]:
-    """Smallest for the dimension that should be contiguous."""
+    """Return a sort key that is smallest for the dimension that should be contiguous."""
     return extent == 1, stride != 1, stride
 
 
 def _copy(packing: Packing, source_at: Place, destination: Place) -> dict[str, Any]:
-    """The fields of pack.cu's Copy."""
+    """Return the fields of pack.cu's Copy."""
     source, rows = packing.source, packing.batch * packing.rows
     pieces = -(-packing.columns // WIDTH)
-    # A warp's pieces lie in one row, unless more than a fifth of its threads had none then; more
-    # warps share a row only where the rows are too few for all of a block's.
+    # The lanes of a warp copy pieces of one row, unless that would leave more than a fifth of its
+    # threads idle. Warps share a row only if there are too few rows for all warps of a block.
     lane_bits = 5
     while lane_bits and (-pieces % (1 << lane_bits)) * 4 > pieces:
         lane_bits -= 1

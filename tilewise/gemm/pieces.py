@@ -1,4 +1,4 @@
-"""Products in pieces: all but the last rows and columns of D, and those."""
+"""Products in pieces: one product without the last rows and columns of D, and products of those."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from tilewise.places import ITEM_SIZES, Place
 
 
 class Piece(NamedTuple):
-    """Rows and columns of a product's D, as a product of its own.
+    """A range of rows and columns of D, as a product of its own.
 
     Attributes
     ----------
     product : Product
     at : mapping of int to int
-        Bytes from the first element of A, B, C, D and the epilogue's arrays to the piece's.
+        The bytes from the first element of A, B, C, D and the epilogue's arrays to the piece's
+        first.
     """
 
     product: Product
@@ -25,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def _piece(product: Product, rows: range, columns: range) -> Piece:
-    """Those rows and columns of D, of which there is at least one."""
+    """Return the piece for these rows and columns of D, at least one of each."""
     item = ITEM_SIZES[product.dtype]
     at: dict[int, int] = {}
 
@@ -37,7 +38,7 @@ def _piece(product: Product, rows: range, columns: range) -> Piece:
         return Operand(x.row_stride, x.column_stride, x.batch_stride, offset)
 
     top, left, x = rows.start, columns.start, product
-    # Not dataclasses.replace: that takes as long as pricing a piece.
+    # Not dataclasses.replace, which takes as long as pricing a piece.
     of_piece = Product(
         len(rows), len(columns), x.k, x.batch, x.dtype, x.out_dtype, x.alpha, x.beta,
         moved(A, x.a, top, 0), moved(B, x.b, 0, left),
@@ -52,9 +53,9 @@ def _piece(product: Product, rows: range, columns: range) -> Piece:
 
 
 def cut(product: Product, rows: int, columns: int) -> Iterator[Piece]:
-    """Make the product without its last ``rows`` and ``columns``; those rows; those columns' rest.
+    """Yield the product without its last ``rows`` and ``columns``, then the pieces for those.
 
-    Either may be 0, and there is no such piece then.
+    A piece of no rows or no columns is left out.
     """
     m, n = product.m - rows, product.n - columns
     yield _piece(product, range(m), range(n))
@@ -65,7 +66,7 @@ def cut(product: Product, rows: int, columns: int) -> Iterator[Piece]:
 
 
 def joined(pieces: Sequence[tuple[Piece, Plan]], chosen: str, why: str) -> Plan:
-    """Return the pieces' plans one after another; they share the workspace."""
+    """Return one plan of the pieces' plans, one after another; they share the workspace."""
     steps = [
         Step(step.kernel, step.launch.moved({x: Place(x, ahead) for x, ahead in piece.at.items()}))
         for piece, plan in pieces

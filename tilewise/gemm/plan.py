@@ -1,4 +1,4 @@
-"""How a product is answered: by the fastest of what the families of kernels offer."""
+"""Plan a product: choose the fastest of the offers of all kernel families."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
 
 LONGER = 4.0
-"""A piece of a product divides k only where that is so many times as fast."""
+"""How many times faster a piece of a product has to be with a division of k than without one."""
 HOPPER = Hopper()
 FAMILIES: list[Family] = [HOPPER, ThinHalf(), ThinReal(), Mma(), Simt(), General()]
-"""Those whose offers are compared. The last takes every product."""
+"""The families whose offers are compared. The last one takes every product."""
 OF_PAIRS: list[Family] = [HOPPER, PairSums(FAMILIES)]
-"""The same of products of pairs."""
+"""The families whose offers are compared for products of pairs."""
 
 
 def families_of(product: Product) -> list[Family]:
-    """Return the families whose offers for a product are compared; the last takes all such."""
+    """Return the families whose offers for a product are compared; the last always has one."""
     return FAMILIES if product.pairing is None else OF_PAIRS
 
 
 def plan_product(product: Product, device: Device) -> Plan:
-    """Return how ``device`` computes the product.
+    """Return the plan by which ``device`` computes the product.
 
     Parameters
     ----------
     product : Product
     device : Device
-        Where its arrays lie.
+        The device in whose memory the arrays lie.
     """
     return plan_on(product, chip_of(device))
 
 
 def chip_of(device: Device) -> Chip | None:
-    """Return the rates of a device that is a GPU; None for the emulator, and GPUs before sm_80."""
+    """Return the rates of a GPU; None for the emulator and for GPUs before capability 8.0."""
     return _chip_of(device) if isinstance(device, Gpu) else None
 
 
@@ -67,9 +67,9 @@ def _chip_of(gpu: Gpu) -> Chip | None:
 
 @lru_cache(maxsize=PREPARED)
 def plan_on(product: Product, chip: Chip | None) -> Plan:
-    """Return how a GPU, or with None any other device, computes the product.
+    """Return the plan by which a GPU, or with None any other device, computes the product.
 
-    A way that was measured to be the fastest and kept goes first.
+    An offer that was measured to be the fastest and kept on disk takes precedence.
 
     Parameters
     ----------
@@ -94,27 +94,28 @@ def plan_on(product: Product, chip: Chip | None) -> Plan:
 
 @lru_cache(maxsize=PREPARED)
 def plan_of_piece(product: Product, chip: Chip | None, room: int) -> Plan:
-    """Return how a GPU computes a piece of a product, beside which others are computed.
+    """Return the plan for a piece of a product whose other pieces are computed at the same time.
 
-    k is not divided unless that takes :data:`LONGER` times as long: other pieces fill what a piece
-    leaves idle, and the bits are those of the whole product, whose k is not divided either.
+    k is not divided unless the piece takes :data:`LONGER` times as long without a division. Other
+    pieces fill the multiprocessors that one piece leaves idle, and without a division the bits are
+    those of the whole product.
 
     Parameters
     ----------
     product : Product
     chip : Chip or None
     room : int
-        Bytes that its workspace may take.
+        The bytes that the workspace may take.
     """
-    # The general kernel, which is always among them, has no workspace.
+    # The general kernel is always among the offers, and needs no workspace.
     found = offers_of_piece(product, chip)
     return next(plan for x in found if (plan := x.make()).workspace <= room)
 
 
 def offers_of_piece(product: Product, chip: Chip | None) -> list[Offer]:
-    """Return the offers for a piece of a product, the one that is to be taken first.
+    """Return the offers for a piece of a product, the preferred one first.
 
-    That is the one that was measured to be the fastest and kept, unless it divides k.
+    The offer that was measured to be the fastest and kept comes first, unless it divides k.
     """
     found = offers(product, chip)
     if product.parts:
@@ -132,7 +133,7 @@ def best(product: Product, chip: Chip | None) -> Offer:
     Raises
     ------
     ValueError
-        If no family divides k into :attr:`Product.parts`.
+        If no family divides k into :attr:`Product.parts` parts.
     """
     families = families_of(product)
     found = [offer for family in families if (offer := family.best(product, chip)) is not None]
@@ -151,7 +152,7 @@ def offers(product: Product, chip: Chip | None) -> list[Offer]:
 
 
 def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
-    """Return the offer that was measured to be the fastest and kept; None where none was."""
+    """Return the offer that was measured to be the fastest and kept; None if there is none."""
     if chip is None or product.parts:
         return None
     entry = kept.find(product, chip)
@@ -163,13 +164,13 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
 
 
 def objections(product: Product, chip: Chip | None) -> str:
-    """Return why no family but the general one takes the product; empty where one does."""
+    """Return why no family but the general one takes the product; empty if another one does."""
     found = [family.objection(product, chip) for family in families_of(product)[:-1]]
     return "; ".join(dict.fromkeys(found)) if all(found) else ""
 
 
 def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kernel]:
-    """Yield the kernels that products are answered by, each once."""
+    """Yield the kernels that the plans of some products launch, each once."""
     seen = set()
     for product in products:
         for step in plan_on(product, chip).steps:

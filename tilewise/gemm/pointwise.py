@@ -16,9 +16,9 @@ from tilewise.launch import Launch
 from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "pointwise.cu"
-THREADS = 256  # of pointwise.cu
+THREADS = 256  # as in pointwise.cu
 MOST_COLUMNS = 4
-"""Elements of a row that a thread computes, at most; their loads are in flight together."""
+"""The most elements of a row that a thread computes; their loads are in flight together."""
 
 
 class Pointwise(NamedTuple):
@@ -27,11 +27,12 @@ class Pointwise(NamedTuple):
     Attributes
     ----------
     m, n, batch : int
-        At least 1 each.
+        The extents, at least 1 each.
     dtype, out_dtype : str
-        Of A, and of D. The function is computed in the accumulators' dtype of a product of A.
+        The dtype of A and of D. The function is computed in the accumulator dtype of a product with
+        such an A.
     epilogue : Epilogue
-        Of one sum; its further results have dtypes of their own.
+        The function, of one sum; its further results have dtypes of their own.
     """
 
     m: int
@@ -43,7 +44,7 @@ class Pointwise(NamedTuple):
 
     @property
     def pairing(self) -> None:
-        """None: a function of one matrix has no pairs."""
+        """None, since a function of one matrix has no pairs."""
         return
 
 

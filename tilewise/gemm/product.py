@@ -1,4 +1,4 @@
-"""What is asked of a device: D = f(alpha A B + beta C) over matrices in its memory, batched."""
+"""The product that a device is asked for: D = f(alpha A B + beta C) over matrices in its memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewise.gemm.epilogue import Epilogue
 from tilewise.places import ITEM_SIZES, Place
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
-REAL = {"float32": "float", "float64": "double"}  # what kernels call ``real``
+REAL = {"float32": "float", "float64": "double"}  # the type that kernels call ``real``
 # The 16-bit types have 8 and 11 significant bits, so that their products are exact in float32.
 ACCUMULATORS = {
     "float16": "float32",
@@ -16,24 +16,24 @@ ACCUMULATORS = {
     "float32": "float32",
     "float64": "float64",
 }
-ALIGNMENT = 16  # bytes: more than that helps no kernel
-# The arrays that a plan's places are in, in the order that ``steps.execute`` takes.
+ALIGNMENT = 16  # bytes: a larger alignment helps no kernel
+# The indices of the arrays that a plan's places refer to, in the order of ``steps.execute``.
 A, B, C, D, WORKSPACE = range(5)
 FIRST_FUSED = 5
-"""The first of an epilogue's arrays (Epilogue.arrays); the others follow it."""
+"""The index of the first of an epilogue's arrays (Epilogue.arrays); the others follow it."""
 
 
 class Operand(NamedTuple):
-    """How one matrix, or a batch of them, lies in a device's memory.
+    """The layout of one matrix, or of a batch of them, in a device's memory.
 
     Attributes
     ----------
     row_stride, column_stride : int
-        Elements from one row, and from one column, to the next; at least 0.
+        The elements from one row, and from one column, to the next; at least 0.
     batch_stride : int
-        Elements from one matrix of the batch to the next; 0 where all are the same one.
+        The elements from one matrix of the batch to the next; 0 if all share one matrix.
     offset : int
-        Bytes from the last multiple of :data:`ALIGNMENT` to the first element.
+        The bytes from the last multiple of :data:`ALIGNMENT` to the first element.
     """
 
     row_stride: int
@@ -43,22 +43,22 @@ class Operand(NamedTuple):
 
     @property
     def transposed(self) -> Operand:
-        """The same memory, rows for columns."""
+        """The same memory with rows and columns exchanged."""
         return Operand(self.column_stride, self.row_stride, self.batch_stride, self.offset)
 
 
 class Pairing(NamedTuple):
-    """The second matrix B of a product of pairs, whose D is a function of A B and A U.
+    """The second matrix U of a product of pairs, whose D is a function of A B and A U.
 
     Attributes
     ----------
     operand : Operand
-        U.
+        The layout of U.
     apart : int or None
-        Bytes from B's first element to U's, where one array holds both; None where U is an array
-        of its own.
+        The bytes from B's first element to U's, if one array holds both; None if U is an array of
+        its own.
     whole : Operand or None
-        That array, k x 2n; None where there is none.
+        The layout of the array that holds both, k x 2n; None if there is none.
     """
 
     operand: Operand
@@ -67,16 +67,16 @@ class Pairing(NamedTuple):
 
 
 ORDERS = ("halves", "interleaved")
-"""How the columns of B and U lie in one array: first all of B's and then U's, or in turn."""
+"""The orders of B's and U's columns in one array: all of B's before all of U's, or alternating."""
 
 
 def paired(whole: Operand, order: str, n: int, dtype: str) -> tuple[Operand, Pairing]:
-    """Return B and U of one array of k x 2n.
+    """Return B and U, which one array of k x 2n holds.
 
     Parameters
     ----------
     whole : Operand
-        The array.
+        The layout of the array.
     order : str
         One of :data:`ORDERS`.
     n : int
@@ -89,41 +89,41 @@ def paired(whole: Operand, order: str, n: int, dtype: str) -> tuple[Operand, Pai
 
 
 def offset(address: int) -> int:
-    """Bytes from the last multiple of :data:`ALIGNMENT` to an address."""
+    """Return the bytes from the last multiple of :data:`ALIGNMENT` to an address."""
     return address % ALIGNMENT
 
 
 class Product(NamedTuple):
-    """D = f(alpha A B + beta C), for each matrix of a batch, wherever they lie.
+    """D = f(alpha A B + beta C), for each matrix of a batch, in any layout.
 
-    Of pairs it is D = f(alpha A B, alpha A U), and there is no C.
+    A product of pairs is D = f(alpha A B, alpha A U), without C.
 
-    A named tuple, which is made and hashed in a fraction of a data class's time: a product is
-    looked up several times on the way to its plan.
+    It is a named tuple, because that is made and hashed in a fraction of a data class's time, and a
+    product is looked up several times on the way to its plan.
 
     Attributes
     ----------
     m, n, k : int
         C and D are m x n, A is m x k, B is k x n. Each may be 0.
     batch : int
-        How many; may be 0.
+        The number of products in the batch; may be 0.
     dtype : str
-        Of A and B, one of :data:`DTYPES`.
+        The dtype of A and B, one of :data:`DTYPES`.
     out_dtype : str
-        Of C and D: the same, or ``"float32"``.
+        The dtype of C and D: that of A and B, or ``"float32"``.
     alpha, beta : float
-        Rounded to the accumulator's dtype. With ``alpha`` 0, A and B are not read; with ``beta``
-        0, C is not.
+        The factors, rounded to the accumulator's dtype. If ``alpha`` is 0, A and B are not read; if
+        ``beta`` is 0, C is not.
     a, b, d : Operand
     c : Operand or None
-        May be D; None only where ``beta`` is 0.
+        The layout of C, which may be that of D; None only if ``beta`` is 0.
     epilogue : Epilogue or None
-        f, the function that becomes part of the kernels' epilogue; None for none.
+        The function f, which becomes part of the kernels' epilogue; None for no function.
     parts : int
-        The parts that k is divided into, always in one way, so that an element's bits depend on
-        its row of A, on B and on nothing else; 0 where k is divided as is fastest.
+        The number of parts that k is divided into, always in the same way, so that an element's
+        bits depend on its row of A, on B and on nothing else; 0 for the fastest division.
     pairing : Pairing or None
-        U, where f, which is there then, is a function of pairs.
+        The matrix U of a product of pairs; f is then a function of pairs, and not None.
     """
 
     m: int
@@ -144,13 +144,13 @@ class Product(NamedTuple):
 
     @property
     def order(self) -> str:
-        """One of :data:`ORDERS`, of pairs in one array; elsewhere empty."""
+        """The order of the pairs in one array, one of :data:`ORDERS`; else empty."""
         if self.pairing is None or self.pairing.whole is None:
             return ""
         return ORDERS[self.pairing.whole != self.b]
 
     def up_at(self, b: Place) -> Place:
-        """Where U lies, of a product of pairs with B at ``b``: there, or the last of the arrays."""
+        """Return the place of U, if B lies at ``b``: in the same array, or in the last array."""
         assert self.pairing is not None
         assert self.epilogue is not None
         if self.pairing.apart is not None:
@@ -177,13 +177,14 @@ class Product(NamedTuple):
         )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return the product as plain data for JSON."""
         plain = {
             name: value._asdict() if isinstance(value, Operand) else value
             for name, value in self._asdict().items()
             if name not in ("epilogue", "parts", "pairing")
         }
-        # What is kept of products without these is found as before.
+        # The keys are left out where they say nothing, so that choices kept before they existed are
+        # found.
         if self.epilogue is not None:
             plain["epilogue"] = str(self.epilogue.function)
         if self.parts:

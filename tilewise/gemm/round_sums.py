@@ -13,22 +13,22 @@ from tilewise.launch import Launch
 from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "round_sums.cu"
-THREADS = 256  # of round_sums.cu
+THREADS = 256  # as in round_sums.cu
 
 
 def plan(lines: int, width: int, sums_pitch: int, d_pitch: int, dtype: str, beta: float) -> Plan:
-    """Return the plan that rounds sums: D = sums + beta D, D holding C on entry.
+    """Return the plan that rounds sums: D = sums + beta D, where D holds C on entry.
 
-    The sums take the place of C in the addresses.
+    The address of the sums takes the place of C's.
 
     Parameters
     ----------
     lines, width : int
-        Both lie by lines of so many neighbours.
+        The number of lines, and the contiguous elements of each, both in the sums and in D.
     sums_pitch, d_pitch : int
-        Elements from one line to the next.
+        The elements from one line to the next, in the sums and in D.
     dtype : str
-        Of D; the sums are float32.
+        The dtype of D; the sums are float32.
     beta : float
     """
     kernel = _kernel(dtype)

@@ -1,4 +1,4 @@
-"""Split-K: the parts of k, and the launch that adds up their sums, float32 or float64."""
+"""Split-K: the parts of k, and the launch that adds up their float32 or float64 sums."""
 
 from __future__ import annotations
 
@@ -18,25 +18,26 @@ from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Place
 
 SOURCE = SOURCES / "gemm" / "splitk_sum.cu"
-THREADS = 256  # of splitk_sum.cu
+THREADS = 256  # as in splitk_sum.cu
 
 Floats = npt.NDArray[np.float64]
 
-# Seconds of the launch, and of each part that a thread adds; and the share of the GPU's memory rate
-# at which the sums are written and read, for the L2 cache holds some of them.
+# The seconds of the launch, and of each part that a thread adds; and the share of the GPU's memory
+# rate at which the sums are written and read, which is above 1 as the L2 cache holds some of them.
 START, STEP = 1.4e-6, 0.03e-6
 RATE = {"float32": 1.04, "float64": 1.6}
-# Threads that share pieces' parts: half of those that an H200 has at once, each with a few parts.
+# The most lanes that share the parts of a piece; the threads that should be at work, half of those
+# that an H200 runs at once; and the least parts for each of the lanes.
 MOST_LANES, MOST_THREADS, LEAST_PARTS = 32, 1 << 17, 4
 
 
 def part_k(k: int, parts: int, block_k: int) -> int:
-    """Return the elements of k of each part, which are whole k-steps of ``block_k``."""
+    """Return the elements of k in each part, a whole number of k-steps of ``block_k``."""
     return -(-k // (parts * block_k)) * block_k
 
 
 def part_of(product: Product) -> Product:
-    """Return the product whose D are one part's sums: the epilogue comes with the addition."""
+    """Return the product whose D is the sums of one part; the epilogue is left to the addition."""
     columns = pitch(product)
     d = Operand(columns, 1, product.m * columns)
     x = product  # not dataclasses.replace, which takes several times as long
@@ -45,23 +46,23 @@ def part_of(product: Product) -> Product:
 
 
 def workspace(product: Product, parts: int) -> int:
-    """Return the bytes of the parts' sums."""
+    """Return the bytes of the sums of all parts."""
     return parts * elements(product) * _item(product)
 
 
 def pitch(product: Product) -> int:
-    """Return the elements from one row of the parts' sums to the next."""
+    """Return the elements from one row of a part's sums to the next."""
     width = ALIGNMENT // _item(product)
     return -(-product.n // width) * width
 
 
 def elements(product: Product) -> int:
-    """Return the elements of one part's sums: batch x m x :func:`pitch`."""
+    """Return the number of elements of one part's sums: batch x m x :func:`pitch`."""
     return product.batch * product.m * pitch(product)
 
 
 def pieces(product: Product) -> int:
-    """Return the pieces of 16 bytes of one part's sums."""
+    """Return the number of 16-byte pieces of one part's sums."""
     return elements(product) * _item(product) // ALIGNMENT
 
 
@@ -71,27 +72,27 @@ def _item(product: Product) -> int:
 
 
 def lanes(product: Product, parts: int) -> int:
-    """Return how many threads share a piece's parts: a power of two."""
-    # They decide the order of the sum.
+    """Return the number of threads that share the parts of a piece, a power of two."""
+    # This number decides the order of the sum.
     return most_lanes(parts) if product.parts else min(most_lanes(parts), _room(pieces(product)))
 
 
 def _room(of_part: int) -> int:
-    """Return how many threads there are for each of a part's pieces: a power of two."""
+    """Return the number of threads that are available for each piece of a part, a power of two."""
     return 1 << max(1, MOST_THREADS // max(1, of_part)).bit_length() - 1
 
 
 def seconds(of_part: int, parts: int, dtype: str, memory: float = H200.memory) -> float:
-    """Return how long the addition and the sums' way through memory should take.
+    """Return the seconds that the addition and the sums' way through memory should take.
 
-    ``of_part`` is how many pieces of 16 bytes one part's sums have; ``dtype`` is theirs.
+    ``of_part`` is the number of 16-byte pieces of one part's sums; ``dtype`` is the sums' dtype.
     """
     each = STEP * -(-parts // min(most_lanes(parts), _room(of_part)))
     return START + each + 2 * parts * of_part * ALIGNMENT / (RATE[dtype] * memory)
 
 
 def most_lanes(parts: int) -> int:
-    """Return how many threads may share a piece's parts: a power of two."""
+    """Return the most threads that may share the parts of a piece, a power of two."""
     return 1 << max(1, min(MOST_LANES, parts // LEAST_PARTS)).bit_length() - 1
 
 
@@ -104,12 +105,13 @@ def every(
     shared_by: Floats,
     memory: float = H200.memory,
 ) -> Floats:
-    """Return the same for each of those numbers of parts, the first of which is 1: then 0.
+    """Return the :func:`seconds` for each of several numbers of parts; the first is 1 and takes 0.
 
-    ``shared_by`` has the :func:`most_lanes` of each; ``dtype`` is that of the sums.
+    ``shared_by`` holds the :func:`most_lanes` of each number of parts; ``dtype`` is the sums'
+    dtype.
     """
     item = ITEM_SIZES[dtype]
-    of_part = batch * m * -(-n * item // ALIGNMENT)  # pieces of 16 bytes
+    of_part = batch * m * -(-n * item // ALIGNMENT)  # 16-byte pieces
     found: Floats = np.ceil(parts / np.minimum(shared_by, float(_room(of_part))))
     found *= STEP
     found += parts * (2 * batch * m * n * item / (RATE[dtype] * memory)) + START
@@ -118,7 +120,7 @@ def every(
 
 
 def step(product: Product, parts: int, sums: Place, overlap: bool) -> Step:
-    """Return the launch that adds the parts' sums up, and applies the epilogue."""
+    """Return the launch that adds up the sums of the parts and applies the epilogue."""
     types = {"real": REAL[ACCUMULATORS[product.dtype]], "OUTPUT": TYPES[product.out_dtype]}
     given = layout(SOURCE, "Sum", **types).pack({
         "parts": sums, "part_stride": elements(product),

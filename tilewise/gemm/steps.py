@@ -1,4 +1,4 @@
-"""What a plan is made of, and its execution on a device."""
+"""The plan of a product, and its execution on a device."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.shown import Part, Shown, Table
 
-PREPARED, KERNELS = 4096, 1024  # plans, and kernels, that are kept ready
+PREPARED, KERNELS = 4096, 1024  # the number of plans, and of kernels, that are kept ready
 
 
 class Step(NamedTuple):
@@ -25,7 +25,8 @@ class Step(NamedTuple):
     ----------
     kernel : Kernel
     launch : Launch
-        Its places are in the arrays A, B, C, D and WORKSPACE of :mod:`tilewise.gemm.product`.
+        The launch, whose places are in the arrays A, B, C, D and WORKSPACE of
+        :mod:`tilewise.gemm.product`.
     """
 
     kernel: Kernel
@@ -34,18 +35,18 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Shown):
-    """How a product is computed: launches one after another. It holds no addresses.
+    """The launches that compute a product, one after another, without addresses.
 
     Attributes
     ----------
     steps : tuple of Step
-        In order; none where there is nothing to compute.
+        The launches in order; none if there is nothing to compute.
     workspace : int
-        Bytes of the device's memory that the steps share, 256-byte aligned; 0 for none.
+        The bytes of device memory that the steps share, 256-byte aligned; 0 for none.
     chosen : str
-        The kernel and its tiles, for people.
+        The kernel and its tiles, in words.
     why : str
-        Why this one, for people.
+        The reason for this choice, in words.
     """
 
     steps: tuple[Step, ...]
@@ -54,7 +55,7 @@ class Plan(Shown):
     why: str
 
     def because(self, why: str) -> Plan:
-        """Return the same plan for that reason."""
+        """Return the same plan with another reason."""
         return Plan(self.steps, self.workspace, self.chosen, why)
 
     def _summary(self) -> str:
@@ -71,25 +72,27 @@ class Plan(Shown):
 def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -> None:
     """Launch a plan's steps.
 
-    On a GPU they are enqueued, and not waited for. The emulator has done them on return.
+    On a GPU the launches are enqueued, and the call does not wait for them. On the emulator they
+    have ended when the call returns.
 
     Parameters
     ----------
     plan : Plan
     device : Device
     stream : int
-        A handle of the driver's, of the GPU's primary context; 0 is the default stream.
+        The driver's handle of a stream in the GPU's primary context; 0 is the default stream.
     addresses : sequence of int
-        Of A, B, C, D and the workspace, on that device; 0 where there is none.
+        The addresses of A, B, C, D and the workspace on that device; 0 for an array that does not
+        exist.
 
     Raises
     ------
     CompileError
         If a kernel does not compile for this device.
     LaunchError
-        If one can't be launched.
+        If a kernel can't be launched.
     DeviceUnavailableError
-        In a process forked from one that used the GPU already.
+        If this process was forked from one that used the GPU already.
     """
     if isinstance(device, Gpu):
         for prepared in prepare(plan, device):
@@ -99,32 +102,32 @@ def execute(plan: Plan, device: Device, stream: int, addresses: Sequence[int]) -
 
         for step in plan.steps:
             launch = step.launch.filled(addresses, encode)
-            # Nobody reads a report. ptxas keeps the registers within these kernels' launch bounds.
+            # The report is not read. ptxas keeps the registers within these kernels' launch bounds.
             compiled = step.kernel.compiled_on(device, counts=False)
             device.launch(compiled, replace(launch, counts=False))
 
 
 class NotKeptError(Exception):
-    """A kernel is not in the cache, and was not to be compiled."""
+    """The error that a kernel is not in the cache and should not be compiled."""
 
 
 @lru_cache(maxsize=PREPARED)
 def prepare(plan: Plan, gpu: Gpu, compiles: bool = True) -> tuple[Prepared, ...]:
-    """The plan's launches, compiled and checked once, for :meth:`Gpu.enqueue`.
+    """Return a plan's launches, compiled and checked once, for :meth:`Gpu.enqueue`.
 
     Parameters
     ----------
     plan : Plan
     gpu : Gpu
     compiles : bool, optional
-        Whether kernels that are not in the cache are compiled.
+        Whether to compile kernels that are not in the cache.
 
     Raises
     ------
     CompileError, LaunchError, DeviceUnavailableError
-        As :func:`execute`.
+        As in :func:`execute`.
     NotKeptError
-        If one would have to be compiled, and is not to be.
+        If a kernel is not in the cache, and ``compiles`` is False.
     """
     return tuple(
         gpu.prepare(_compiled(step.kernel, gpu.arch, compiles), step.launch) for step in plan.steps

@@ -1,4 +1,4 @@
-"""Matrices of float32 and float64, transposed into a workspace by a launch."""
+"""Transpose float32 and float64 matrices into a workspace, by one launch."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Place
 
 SOURCE = SOURCES / "gemm" / "transpose.cu"
-ROW = 128  # bytes, of which the copy's rows begin at multiples: an L2 cache line
-EDGE, THREADS = 64, 256  # of transpose.cu
+ROW = 128  # bytes: the copy's rows begin at multiples of an L2 cache line
+EDGE, THREADS = 64, 256  # as in transpose.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by unsigned int, past the end too
 
 
@@ -25,11 +25,11 @@ class Transposition(NamedTuple):
     Attributes
     ----------
     operand : Operand
-        The copy, seen as what it is a copy of: the same matrices, whose columns are contiguous.
+        The copy, as an operand of the source's shape, with contiguous columns.
     source : Operand
-        What is copied; its rows are contiguous.
+        The matrix that is copied; its rows are contiguous.
     rows, columns, batch : int
-        Of ``source``, as it is copied: a matrix that all of a batch share is one.
+        The extents of ``source`` as it is copied: a matrix that the whole batch shares counts once.
     dtype : str
         ``"float32"`` or ``"float64"``.
     """
@@ -43,25 +43,25 @@ class Transposition(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """That the copy takes; a multiple of 128."""
+        """The bytes of the copy; a multiple of 128."""
         pitch = self.operand.column_stride
         return self.batch * self.columns * pitch * ITEM_SIZES[self.dtype]
 
     @property
     def blocks(self) -> int:
-        """Of the launch that makes it."""
+        """The number of blocks of the launch that makes the copy."""
         return -(-self.rows // EDGE) * -(-self.columns // EDGE) * self.batch
 
 
 def transposition(
     operand: Operand, rows: int, columns: int, batch: int, dtype: str
 ) -> Transposition | None:
-    """How to copy ``batch`` matrices of rows x columns; None if they are too many or none.
+    """Return the transposed copy of ``batch`` matrices of rows x columns; None if none or too many.
 
     Parameters
     ----------
     operand : Operand
-        Whose rows are contiguous.
+        The matrices, whose rows are contiguous.
     rows, columns, batch : int
     dtype : str
     """
@@ -77,16 +77,16 @@ def transposition(
 
 
 def step(made: Transposition, source: Place, copy: Place, overlap: bool = False) -> Step:
-    """The launch that makes it.
+    """Return the launch that makes the copy.
 
     Parameters
     ----------
     made : Transposition
     source, copy : Place
-        The first elements; that of the copy at a multiple of 16 bytes.
+        The places of the first elements; that of the copy is at a multiple of 16 bytes.
     overlap : bool
-        Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
-        writes nothing until then); of compute capability 9.0 or above.
+        Whether the launch may begin before the kernel ahead of it in the stream has ended (it reads
+        and writes nothing until then); that takes compute capability 9.0 or above.
     """
     given = layout(SOURCE, "Transposition", real=REAL[made.dtype]).pack({
         "source": source, "copy": copy,
@@ -100,5 +100,5 @@ def step(made: Transposition, source: Place, copy: Place, overlap: bool = False)
 
 @cache
 def kernel(dtype: str, overlap: bool) -> Kernel:
-    """Return the kernel; ``overlap`` as for :func:`step`."""
+    """Return the kernel; ``overlap`` is that of :func:`step`."""
     return Kernel(SOURCE, "transpose", {"real": REAL[dtype], "OVERLAP": int(overlap)})

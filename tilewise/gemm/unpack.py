@@ -1,4 +1,4 @@
-"""16-bit matrices from a workspace, where rows begin at multiples of 16 bytes, to any strides."""
+"""Copy 16-bit matrices with rows at multiples of 16 bytes from a workspace to any strides."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from tilewise.launch import Launch
 from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "unpack.cu"
-WIDTH, THREADS = 8, 256  # of unpack.cu
+WIDTH, THREADS = 8, 256  # as in unpack.cu
 
 
 def step(packing: Packing, source: Place, destination: Place, overlap: bool = False) -> Step:
-    """The launch that undoes a packing: from the copy to where its source lies.
+    """Return the launch that undoes a packing: it copies the packed matrix to the source's place.
 
     Parameters
     ----------
     packing : Packing
-        Of matrices of which no two elements share memory.
+        A packing of matrices in which no two elements share memory.
     source, destination : Place
-        The copy's first element, at a multiple of 16 bytes, and that of what it is a copy of.
+        The place of the packed copy's first element, at a multiple of 16 bytes, and that of the
+        matrix it was packed from.
     overlap : bool
-        Whether it may begin before the kernel ahead of it in the stream has ended (it reads and
-        writes nothing until then); of compute capability 9.0 or above.
+        Whether the launch may begin before the kernel ahead of it in the stream has ended (it reads
+        and writes nothing until then); that takes compute capability 9.0 or above.
 
     Raises
     ------
     ValueError
-        If it is too large for one launch.
+        If the copy is too large for one launch.
     """
     to, lines = packing.source, packing.batch * packing.rows
     words = -(-packing.columns // WIDTH) + 1

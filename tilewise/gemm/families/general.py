@@ -18,24 +18,24 @@ from tilewise.launch import Launch
 from tilewise.places import Packed, Place
 
 SOURCE = SOURCES / "gemm" / "general.cu"
-BLOCK, BLOCK_K, THREADS = 64, 16, 256  # of general.cu
+BLOCK, BLOCK_K, THREADS = 64, 16, 256  # as in general.cu
 WORDS = f"the general kernel, tiles of {BLOCK} x {BLOCK}"
-MARGIN = 1.2  # its model is rough, and it is seldom the fastest
+MARGIN = 1.2  # the model is rough, and the kernel is seldom the fastest
 
 
 class Costs(NamedTuple):
-    """What the kernel's time is made of, in seconds on an H200.
+    """The parts of the kernel's time, in seconds on an H200.
 
     Attributes
     ----------
     start : float
-        Of a launch, whatever it computes.
+        The time of a launch, whatever it computes.
     step : float
-        Of a k-step, however few tiles a multiprocessor has.
+        The time of a k-step, however few tiles a multiprocessor has.
     step_of_tile : float
-        Of a k-step, for each tile of a multiprocessor.
+        The time of a k-step for each tile of a multiprocessor.
     tile : float
-        Of the rest of a tile, most of which is the stores of D.
+        The time of the rest of a tile, most of which is the stores of D.
     """
 
     start: float
@@ -50,20 +50,20 @@ COSTS = {
     "float16": Costs(1.0e-6, 2.15e-6, 0.94e-6, 0.86e-6),
     "bfloat16": Costs(1.0e-6, 2.15e-6, 0.94e-6, 0.86e-6),
 }
-"""By the dtype. ``benchmarks/fit_general.py`` compares them with measured times, and fits them."""
+"""The costs by dtype, which ``benchmarks/fit_general.py`` compares with measured times and fits."""
 
 
 class General:
-    """The family."""
+    """The family of the general kernel."""
 
     name = "general"
 
     def objection(self, product: Product, chip: Chip | None) -> str:
-        """Return nothing: it takes every product."""
+        """Return an empty objection, since the kernel takes every product."""
         return ""
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
-        """Return the one way there is; None where another family's order of sums is asked for."""
+        """Return the only offer; None if the product asks for another family's order of sums."""
         if product.parts and chip is not None:
             return None
         return Offer(
@@ -75,28 +75,28 @@ class General:
         )
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
-        """Return the one way there is."""
+        """Return the only offer in a list, or an empty list."""
         found = self.best(product, chip)
         return [] if found is None else [found]
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the one way there is."""
+        """Return the only offer, as :meth:`best` does."""
         return self.best(product, chip)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
-        """Return its kernels: one for each dtype of D."""
+        """Return the kernels, one for each dtype of D."""
         return [_kernel(dtype, out) for out in dict.fromkeys((dtype, ACCUMULATORS[dtype]))]
 
 
 def seconds(product: Product, chip: Chip, costs: Costs) -> float:
-    """Return the time that a product should take.
+    """Return the seconds that a product should take.
 
     Parameters
     ----------
     product : Product
     chip : Chip
     costs : Costs
-        Those of the product's dtype.
+        The costs of the product's dtype.
     """
     tiles = -(-product.m // BLOCK) * -(-product.n // BLOCK) * product.batch
     of_each = tiles / chip.multiprocessors
@@ -126,7 +126,7 @@ def _kernel(dtype: str, out_dtype: str) -> Kernel:
 
 
 def _packed(product: Product) -> Packed:
-    """Return the kernel's Product."""
+    """Return the bytes of general.cu's Product."""
     return layout(SOURCE, "Product").pack({
         "m": product.m, "n": product.n, "k": product.k, "batch": product.batch,
         "alpha": product.alpha, "beta": product.beta,

@@ -1,4 +1,4 @@
-"""Products of pairs by families without pairs: plain products, then a launch of the function."""
+"""Compute products of pairs by other families: plain products, then a launch of the function."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Place
 
 SOURCE = SOURCES / "gemm" / "pair_sums.cu"
-THREADS = 256  # of pair_sums.cu
-PAGE = 256  # bytes, to multiples of which the workspace is divided
-START = 1.4e-6  # seconds of a launch behind another, as of a split-K reduction
+THREADS = 256  # as in pair_sums.cu
+PAGE = 256  # bytes: parts of the workspace begin at multiples of it
+START = 1.4e-6  # seconds of a launch behind another, as for a split-K reduction
 
 
 class Sums(NamedTuple):
@@ -30,7 +30,7 @@ class Sums(NamedTuple):
     ----------
     product : Product
     b : Place
-        Where its B lies.
+        The place of its B.
     """
 
     product: Product
@@ -70,12 +70,12 @@ def _sums(product: Product, b: Operand, n: int, at: Place) -> Sums:
 
 
 class PairSums:
-    """The family.
+    """The family that computes products of pairs by the plain products of other families.
 
     Parameters
     ----------
     families : sequence of Family
-        Those whose plain products it takes.
+        The families that compute the plain products.
     """
 
     name = "pair_sums"
@@ -84,26 +84,26 @@ class PairSums:
         self.families = families
 
     def objection(self, product: Product, chip: Chip | None) -> str:
-        """Return nothing: it takes every product of pairs."""
+        """Return an empty objection, since the family takes every product of pairs."""
         return ""
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
-        """Return the offer of the plain products that should be fastest."""
+        """Return the offer with the plain products that should be fastest."""
         return self._offer(product, chip, lambda family, x: family.best(x, chip))
 
     def offers(self, product: Product, chip: Chip | None) -> Iterator[Offer]:
-        """Yield for each family the offer of its plain products."""
+        """Yield for each family the offer with its plain products."""
         for family in self.families:
             found = self._offer(product, chip, _of(family, chip))
             if found is not None:
                 yield found
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
+        """Return the offer with these choices; None if the product can't be computed with them."""
         return next((x for x in self.offers(product, chip) if x.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
-        """Return none: its kernel is a caller's, with the function in it."""
+        """Return no kernels, because each kernel has a caller's function in it."""
         return ()
 
     def _offer(
@@ -112,7 +112,7 @@ class PairSums:
         chip: Chip | None,
         ask: Callable[[Family, Product], Offer | None],
     ) -> Offer | None:
-        """Return the fastest that ``ask`` gets for the plain products; None where it gets none."""
+        """Return the fastest offer that ``ask`` gets for the plain products; None without one."""
         found = sums_of(product)
         chosen = []
         for each in found:
@@ -164,7 +164,7 @@ def _step(product: Product, found: Sequence[Sums], at: Sequence[Place], overlap:
     x, sums, item = product, found[0].product, ITEM_SIZES[found[0].product.out_dtype]
     up, column_step = at[-1], 1
     if len(found) == 1:
-        # A B has the columns of B's array, in their order.
+        # A B has the columns of the array of both, in their order.
         is_interleaved = x.order == "interleaved"
         column_step = 2 if is_interleaved else 1
         up = Place(WORKSPACE, at[0].offset + item * (1 if is_interleaved else x.n))

@@ -1,4 +1,4 @@
-"""The general kernel of grouped products: any dtype and strides, on any device, slowly."""
+"""The general kernel for grouped products: any dtype and strides, on any device, slowly."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ WORDS = f"the general grouped kernel, tiles of {BLOCK} x {BLOCK}"
 
 
 def plan(product: Grouped, multiprocessors: int) -> Plan:
-    """Return the launch for a product whose rows, or whose k, are in groups.
+    """Return the plan of a product whose rows, or whose k, are in groups.
 
     Parameters
     ----------
     product : Grouped
     multiprocessors : int
-        Of the device.
+        The number of the device's multiprocessors.
     """
     p = product
     along = min(p.groups, p.m) + p.m // BLOCK if p.of == "m" else -(-p.m // BLOCK) * p.groups

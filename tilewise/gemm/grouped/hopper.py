@@ -1,4 +1,4 @@
-"""The grouped Hopper kernel: which products it takes, and its launch."""
+"""The grouped Hopper kernel: the products that it takes, and its launch."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ def matrices(product: Grouped) -> tuple[Matrix, Matrix, Matrix]:
 
 
 def _is_by_rows(p: Grouped) -> bool | None:
-    """Whether D's rows are contiguous (True), its columns (False), or neither (None).
+    """Return whether D's rows are contiguous (True), its columns (False), or neither (None).
 
-    Where both are, that dimension counts which is not in groups.
+    If both are, the dimension that is not in groups counts.
     """
     rows, columns = p.d.column_stride == 1 or p.n == 1, p.d.row_stride == 1 or p.m == 1
     if rows and columns:
@@ -68,7 +68,7 @@ def _is_by_rows(p: Grouped) -> bool | None:
 
 
 def tile_count(product: Grouped, tiles: Tiles) -> int:
-    """Return how many clusters' tiles there are at most."""
+    """Return the most clusters' tiles that there can be."""
     rows, columns = tiles.block_m * tiles.cluster_m, tiles.block_n * tiles.cluster_n
     p = product
     if p.of == "k":
@@ -78,15 +78,15 @@ def tile_count(product: Grouped, tiles: Tiles) -> int:
 
 
 def plan(product: Grouped, tiles: Tiles, multiprocessors: int) -> Plan:
-    """Return the launch for a product.
+    """Return the plan of a product's launch.
 
     Parameters
     ----------
     product : Grouped
-        As it was asked for.
+        The product as it was asked for.
     tiles : Tiles
     multiprocessors : int
-        Of the GPU.
+        The number of the GPU's multiprocessors.
 
     Raises
     ------

@@ -19,9 +19,9 @@ from tilewise.places import Place
 from tilewise.precision import HALVES
 
 SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
-TABLES = 8  # bytes of shared memory for a group
+TABLES = 8  # bytes of shared memory for each group
 COPY = 40
-"""The multiply-adds that take as long as the copy of an element to shared memory."""
+"""The number of multiply-adds that take as long as the copy of an element to shared memory."""
 
 
 def objection(product: Grouped) -> str:
@@ -54,7 +54,7 @@ def matrices(product: Grouped) -> tuple[Matrix | None, Matrix | None]:
 
 
 def tile_count(product: Grouped, tiles: Tiles) -> int:
-    """Return how many tiles there are at most."""
+    """Return the most tiles that there can be."""
     p = product
     across = -(-p.n // tiles.block_n)
     if p.of == "k":
@@ -83,14 +83,14 @@ def best(product: Grouped, chip: Chip) -> Tiles:
 
 
 def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) -> Plan:
-    """Return the launch for a product whose rows, or whose k, are in groups.
+    """Return the plan of a product whose rows, or whose k, are in groups.
 
     Parameters
     ----------
     product : Grouped
     tiles : Tiles
     multiprocessors : int
-        Of the GPU.
+        The number of the GPU's multiprocessors.
     overlap : bool
         Whether the kernel may begin before those ahead of it in the stream have ended.
 

@@ -1,7 +1,7 @@
-"""How long the grouped Hopper kernel should take with each choice of tiles, and the best of them.
+"""The time that the grouped Hopper kernel should take with each choice of tiles.
 
-The host knows the number of groups and the extent of all of them together, and not the extent of
-each: what is modelled is groups of about the mean extent.
+The host knows the number of groups and the extent of all of them together, but not the extent of
+each, so the model assumes groups of about the mean extent.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from tilewise.places import ITEM_SIZES
 SIZES = (
     (64, 128), (64, 256), (128, 128), (128, 192), (128, 256), (256, 128),
 )  # fmt: skip
-"""Rows and columns of tiles."""
+"""The rows and columns of tiles."""
 PING_PONG = ((64, 128), (64, 256), (128, 128), (128, 160))
 CLUSTERS = ((128, 256), (256, 128))
-"""Tiles in clusters of two along the dimension that is not in groups."""
+"""The tiles for clusters of two along the dimension that is not in groups."""
 FEW = ((64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64), (128, 96), (256, 64))
-"""Tiles of D's transpose for groups of few rows."""
+"""The tiles of D's transpose for groups of few rows."""
 
 
 class Costs(NamedTuple):
     """The constants of the model, on an H200. Times are in microseconds.
 
-    They follow from the times of ``benchmarks/grouped.py --variants``; those of :data:`OF_K` are
+    They follow from the times of ``benchmarks/grouped.py --variants``. Those of :data:`OF_K` are
     near what ``benchmarks/fit_grouped.py`` finds for some products, and choose better tiles for
-    them.
+    these products.
 
     Attributes
     ----------
     launch : float
         The time of a launch, in which the groups are read.
     tensor, port, dram, write : float
-        The shares of the rates of :class:`tilewise.gemm.families.hopper.costs.Costs` at which
-        tiles are multiplied, and copied to shared memory, and A and B read from memory. The last is
-        the share of the rate of reading at which D is written.
+        The shares of the rates of :class:`tilewise.gemm.families.hopper.costs.Costs` at which tiles
+        are multiplied, at which tiles are copied to shared memory, and at which A and B are read
+        from memory; ``write`` is the share of the rate of reading at which D is written.
     write_line : float
         The width of a tile, in elements of D's contiguous dimension, at which D is written half as
-        fast as by very wide tiles.
+        fast as with very wide tiles.
     overlap, overlap_memory, ping_pong : float
-        How far multiplication and copies overlap, computing and memory, and in ping-pong mainloops
-        and epilogues: 1 for not at all, infinity for fully.
+        The exponents for how far multiplication and copies overlap, computing and memory, and the
+        mainloops and epilogues of ping-pong kernels: 1 for not at all, infinity for fully.
     cluster : float
         The time that the blocks of a cluster wait for each other in a k-step.
     tile : float
         The time of a tile besides its k-steps and stores.
     rows, columns : float
-        The elements of D in a nanosecond that a multiprocessor stores, and where A and B are
+        The elements of D that a multiprocessor stores in a nanosecond, and the same if A and B are
         swapped.
     last_wave : float
-        The waves by which the last one, in which some multiprocessors are idle, takes longer.
+        The additional waves for the last one, in which some multiprocessors are idle.
     """
 
     launch: float = 2.0
@@ -79,17 +79,17 @@ class Costs(NamedTuple):
 
 
 OF_M = Costs()
-"""For products in which rows of A and D are in groups."""
+"""The costs of products in which the rows of A and D are in groups."""
 OF_K = Costs(
     tensor=0.65, port=0.475, write=0.71, write_line=60.0, ping_pong=1.3, tile=1.0, rows=150.0,
     columns=25.0,
 )  # fmt: skip
-"""For products in which k is in groups: few k-steps a tile, MN-major A and B, and a large D."""
+"""The costs of products in which k is in groups: few k-steps a tile, MN-major A and B, large D."""
 EVEN = 0.5
 """The weight of groups with equal means in :func:`covered`; the rest is that of skewed loads."""
 DIGITS = 3
-"""The binary digits of a total that decide the choice."""
-# Quantiles of the normal distribution, and of the log-normal one with the mean 1.
+"""The number of leading binary digits of the grouped extent that decide the choice."""
+# The quantiles of the normal distribution, and of the log-normal distribution with mean 1.
 _NORMAL = (-1.53, -0.89, -0.49, -0.16, 0.16, 0.49, 0.89, 1.53)
 _SKEWED = tuple(math.exp(x - 0.5) for x in _NORMAL)
 
@@ -114,11 +114,10 @@ def candidates() -> tuple[Tiles, ...]:
 
 
 def best(product: Grouped, chip: Chip) -> Estimate | None:
-    """Return the choice of tiles that should be fastest; None where the kernel can't take it.
+    """Return the choice of tiles that should be fastest; None if the kernel can't take the product.
 
-    The extent that is in groups is first rounded down to three binary digits, so that a server with
-    batches of any size ranks tiles only a few times: to rank them takes longer than the rest of a
-    plan.
+    The extent that is in groups is first rounded down to three binary digits. A server with batches
+    of any size then ranks tiles only a few times, and ranking takes longer than the rest of a plan.
     """
     p = product
     total = p.total
@@ -144,16 +143,16 @@ def ranked(product: Grouped, chip: Chip) -> tuple[Estimate, ...]:
 
 
 def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> float:
-    """Return the time that a product should take, as the kernel sees it.
+    """Return the seconds that a product should take, as the kernel sees it.
 
     Parameters
     ----------
     p : Grouped
-        With A and B swapped, if ``tiles`` swaps them.
+        The product, with A and B swapped if ``tiles`` swaps them.
     tiles : Tiles
     chip : Chip
     own : Costs, optional
-        By default :data:`OF_M` or :data:`OF_K`.
+        The costs, by default :data:`OF_M` or :data:`OF_K`.
     """
     own = own or (OF_K if p.of == "k" else OF_M)
     costs = costs_on(chip)
@@ -168,7 +167,7 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> f
         of_groups = covered(mean, extent) / extent
         count = p.groups * of_groups * (-(-p.n // columns) if p.of == "m" else -(-p.m // rows))
         k_steps = -(-p.k // BLOCK_K)
-        if p.of == "m" and tiles.sharers > 1:  # a consumer without rows does not multiply
+        if p.of == "m" and tiles.sharers > 1:  # a consumer warpgroup without rows does not multiply
             filled = covered(mean, tiles.block_m // tiles.sharers) / covered(mean, extent)
     waves = count / (chip.multiprocessors // tiles.cluster)
     waves = max(1.0, waves + own.last_wave) if waves > 1 else 1.0
@@ -194,7 +193,7 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> f
 
 
 def _together(power: float, *times: float) -> float:
-    """The time of what overlaps: the longest, and a little more where others are nearly as long."""
+    """Return the time of overlapping steps: the longest, and a little more if others are near."""
     longest = max(times)
     return float(longest * sum((x / longest) ** power for x in times) ** (1 / power))
 
@@ -203,8 +202,9 @@ def _together(power: float, *times: float) -> float:
 def covered(mean: float, step: int) -> float:
     """Return the mean extent that the tiles of a group cover, in elements.
 
-    Sizes of groups are modelled as Poisson's, as random routing makes them. Half of the result is
-    for groups with equal means, and half for means that are log-normal with the deviation 1.
+    The sizes of groups are modelled by a Poisson distribution, as random routing makes them. Half
+    of the result is for groups with equal means, and half for log-normal means with the deviation
+    1.
     """
     even = _of_mean(mean, step)
     skewed = sum(_of_mean(mean * x, step) for x in _SKEWED) / len(_SKEWED)
@@ -212,7 +212,7 @@ def covered(mean: float, step: int) -> float:
 
 
 def _of_mean(mean: float, step: int) -> float:
-    """The same for groups of one mean: some are empty, and a last tile is partly filled."""
+    """Return what :func:`covered` does, for one mean: some groups are empty, some end in a part."""
     if mean > 8 * step:
         return mean + step / 2
     deviation = math.sqrt(mean)
@@ -224,7 +224,7 @@ def _of_mean(mean: float, step: int) -> float:
 
 
 def bytes_moved(p: Grouped) -> tuple[float, float]:
-    """Return the bytes of A and B, of groups that are not empty, and those of D."""
+    """Return the bytes of A and B of the groups that are not empty, and the bytes of D."""
     filled = 1 - math.exp(-p.mean)
     of_a, of_b, of_d = (x * filled if x > 1 else x for x in p.batches)
     if p.of == "k":

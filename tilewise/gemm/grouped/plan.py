@@ -1,4 +1,4 @@
-"""How a grouped product is answered: by which kernel, with which tiles."""
+"""Plan a grouped product: choose its kernel and its tiles."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from tilewise.gemm.grouped import general, hopper, mma, model
 from tilewise.gemm.grouped.product import Grouped
 from tilewise.gemm.steps import PREPARED, Plan
 
-EMULATED = 4  # multiprocessors that a device without rates is planned for
+EMULATED = 4  # multiprocessors that are assumed for a device without rates
 
 
 @lru_cache(maxsize=PREPARED)
 def plan_grouped(product: Grouped, chip: Chip | None, multiprocessors: int = EMULATED) -> Plan:
-    """Return how a device computes a grouped product.
+    """Return the plan by which a device computes a grouped product.
 
     Parameters
     ----------
     product : Grouped
-        With its rows, or its k, in groups.
+        The product, with its rows, its columns, or its k in groups.
     chip : Chip or None
         The GPU's rates; None for a device that has none.
     multiprocessors : int
-        Of a device that has no rates.
+        The number of multiprocessors of a device that has no rates.
     """
     p = product
     if not (p.m and p.n and p.groups):

@@ -1,4 +1,4 @@
-"""What is asked of a device: a product for each group of rows, or of k, whose ends it reads."""
+"""A grouped product: one product for each group, whose ends an array holds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["OFFSETS", "OFFSET_TYPES", "A", "B", "D", "Grouped"]
 # Plans take the addresses of A, B, the offsets and D, nothing in the workspace's place, and then
 # those of the epilogue's arrays (tilewise.gemm.product.FIRST_FUSED).
 OFFSET_TYPES = {"int32": "int", "int64": "long long"}
-"""The dtypes of offsets, and what kernels call them."""
+"""The dtypes of offsets, and the kernels' names for them."""
 
 _TRANSPOSED = {"m": "n", "n": "m", "k": "k"}
 
@@ -24,20 +24,23 @@ class Grouped(NamedTuple):
     Attributes
     ----------
     of : str
-        The dimension that is in groups. ``"m"``: rows of A and D; each group has a B of its own.
-        ``"n"``: columns of B and D; each has an A. ``"k"``: each has a D.
+        The dimension that is in groups. For ``"m"`` these are rows of A and D, and each group has a
+        B of its own; for ``"n"`` columns of B and D, and each group has an A of its own; for
+        ``"k"`` each group has a D of its own.
     m, n, k : int
-        A is m x k, B is k x n, D is m x n. The extent of the dimension in groups is that of all
-        groups together.
+        The extents: A is m x k, B is k x n, D is m x n. The extent of the dimension in groups is
+        that of all groups together.
     groups : int
     dtype, out_dtype : str
-        Of A and B, and of D.
+        The dtype of A and B, and that of D.
     offset_dtype : str
-        One of :data:`OFFSET_TYPES`.
+        The dtype of the offsets, one of :data:`OFFSET_TYPES`.
     a, b, d : Operand
-        Where each group has a matrix of its own, the batch stride leads from group to group.
+        The layouts. If each group has a matrix of its own, the batch stride leads from group to
+        group.
     epilogue : Epilogue or None
-        f. Batch strides of its arrays lead from group to group, rows and columns are D's.
+        The function f. The batch strides of its arrays lead from group to group; their rows and
+        columns are D's.
     """
 
     of: str
@@ -64,7 +67,7 @@ class Grouped(NamedTuple):
 
     @property
     def pairing(self) -> None:
-        """How pairs of columns lie: groups have none."""
+        """None, since groups have no pairs of columns."""
         return
 
     @property
@@ -79,6 +82,6 @@ class Grouped(NamedTuple):
 
     @property
     def batches(self) -> tuple[int, int, int]:
-        """The matrices of A, of B and of D."""
+        """The number of matrices of A, of B and of D."""
         g = self.groups
         return (g if self.of == "n" else 1, g if self.of == "m" else 1, g if self.of == "k" else 1)

@@ -1,4 +1,4 @@
-"""The free choices of the grouped Hopper kernel, and which of them it can't have."""
+"""The free choices of the grouped Hopper kernel, and its objections to some of them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,23 @@ from functools import cached_property
 
 from tilewise.gemm.families.hopper.tiling import BLOCK_K
 
-MOST_GROUPS = 1024  # groups.cuh
+MOST_GROUPS = 1024  # as in groups.cuh
 MOST_STAGES = 12
-FEW_GROUPS = 256  # up to so many, the smaller tables of groups.cuh are compiled
-_SHARED_BYTES = 232448 - 1024  # of a block, beside its barriers
+FEW_GROUPS = 256  # for up to so many groups, groups.cuh is compiled with smaller tables
+_SHARED_BYTES = 232448 - 1024  # shared memory that a block can have beside its barriers
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
 _MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 
 
 @dataclass(frozen=True)
 class Tiles:
-    """A tile of D, and how a cluster's warps share the work on it.
+    """A tile of D, and how the warps of a cluster share the work on it.
 
     Attributes
     ----------
     block_m, block_n : int
-        Rows and columns of the tile of D that one block computes; of D's transpose if ``swapped``.
+        The rows and columns of the tile of D, or if ``swapped`` of D's transpose, that one block
+        computes.
     cluster_m, cluster_n : int
         Blocks of a cluster along M, which share tiles of B, and along N, which share tiles of A.
     ping_pong : bool
@@ -41,12 +42,12 @@ class Tiles:
 
     @cached_property
     def consumers(self) -> int:
-        """The warpgroups that multiply."""
+        """The number of warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
 
     @property
     def sharers(self) -> int:
-        """The warpgroups that share a tile."""
+        """The number of warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
 
     @property
@@ -55,7 +56,7 @@ class Tiles:
 
     @property
     def cluster(self) -> int:
-        """The blocks of a cluster."""
+        """The number of blocks of a cluster."""
         return self.cluster_m * self.cluster_n
 
     @property
@@ -73,7 +74,7 @@ class Tiles:
         return 4 * self.consumers * (2 * 16 * self.out_columns)
 
     def stages(self, most_groups: int) -> int:
-        """Return the pipeline stages: as many as fit beside the tables of the groups."""
+        """Return the number of pipeline stages: as many as fit beside the tables of the groups."""
         rest = _SHARED_BYTES - self.out_bytes - 4 * (2 * most_groups + 1)
         return min(MOST_STAGES, rest // self.stage_bytes)
 

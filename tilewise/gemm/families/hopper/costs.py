@@ -1,4 +1,4 @@
-"""What the steps of the Hopper kernel cost: the constants of its model, fitted on an H200."""
+"""The costs of the Hopper kernel's steps: the constants of its model, fitted on an H200."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Costs:
     tensor : float
         The TFLOP/s of one multiprocessor.
     throttle : float
-        The share by which that takes longer where all multiprocessors multiply, for power's sake.
+        The share by which a k-step's arithmetic takes longer when all multiprocessors multiply,
+        because of the power limit.
     l2 : float
         The TB/s from L2 to all multiprocessors.
     port, shared_port : float
@@ -35,7 +36,8 @@ class Costs:
     narrow : float
         How many times as long B's copies take where its tiles, MN-major, are copied by 32 columns.
     l2_lines : float
-        The exponent of that factor, which gives the factor on the tile's L2 traffic.
+        The exponent that turns the factor of ``k_major`` or ``mn_major`` into the factor on the
+        tile's L2 traffic.
     multicast_a, multicast_b : float
         The GB/s that a multiprocessor receives of A and of B by its cluster's multicasts.
     k_step : float
@@ -45,19 +47,21 @@ class Costs:
     few_stages : float
         How many times longer a k-step takes with at most three pipeline stages.
     issue : float
-        The instructions of threads that a multiprocessor issues in a nanosecond, of a caller's
-        function: 4 of a warp a clock. That is not fitted.
+        The thread instructions of a caller's function that a multiprocessor issues in a nanosecond,
+        from 4 warp instructions a clock. It is not fitted.
     operand : float
-        The time for which a tile's epilogue waits for a caller's first operands: about the latency
-        of L2, to which the mainloop prefetched them. That is not fitted.
+        The time for which a tile's epilogue waits for the first operands of a caller's function:
+        about the latency of L2, to which the mainloop prefetched them. It is not fitted.
     store : float
         The elements of D that a multiprocessor stores by TMA in a nanosecond.
     store_widths : (float, float, float)
-        The factors by which TMA stores of 16, 32 and 64 columns take longer than at that rate.
+        The factors by which TMA stores of 16, 32 and 64 columns take longer than at the rate
+        ``store``.
     store_columns : float
-        How many times longer they take where D's columns are contiguous.
+        The factor by which stores take longer if D's columns are contiguous.
     rows, columns : float
-        The elements in a nanosecond that threads store, to contiguous rows and to columns.
+        The elements that threads store in a nanosecond, to contiguous rows and to contiguous
+        columns.
     dram : float
         The TB/s at which A and B are read from memory.
     write : (float, float, float, float)
@@ -71,16 +75,16 @@ class Costs:
     partial : float
         The partial sums of the stream-K tail that a multiprocessor stores in a nanosecond.
     sum_launch, sum_splits, sum_bytes : float
-        The launch that reduces the stream-K tail: its time, that of the splits which a
-        thread reads at once, and its TB/s.
+        The time of the launch that reduces the stream-K tail, the time of the splits that a thread
+        reads at once, and the TB/s of the reduction.
     split, split_add : float
         The time of split-K's reduction in a cluster, and its elements in a nanosecond.
     realign, realign_wait, realign_latency : float
         The GB/s at which a multiprocessor realigns unaligned tiles in shared memory, the latency of
         a k-step's realignment, and that of the threads' copies.
     last_wave : float
-        The time by which the next launch begins later where the last wave leaves it no
-        multiprocessor to begin on, and that in proportion where it leaves some.
+        The time by which the next launch begins later if the last wave leaves it no multiprocessor
+        to begin on; it is in proportion if the last wave leaves some.
     """
 
     launch: float = 0.157
@@ -146,5 +150,5 @@ COSTS = Costs()
 
 @cache
 def costs_on(chip: Chip) -> Costs:
-    """Return :data:`COSTS` on a chip."""
+    """Return :data:`COSTS` scaled to a chip."""
     return COSTS.on(chip)

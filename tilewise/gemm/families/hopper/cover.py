@@ -1,4 +1,4 @@
-"""How a tiling covers a product: its clusters, their tiles, and those that stream-K divides."""
+"""The cover of a product by a tiling: its clusters, their tiles, and the stream-K tail."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from typing import NamedTuple
 
 from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
 
-LEAST_STEPS = 4  # k-steps that are worth a block's while
+LEAST_STEPS = 4  # the fewest k-steps that are worth giving to a block
 MOST_TILES = 2**31 - 512  # the kernel counts clusters of tiles by int
 
 
 class Cover(NamedTuple):
-    """How tiles cover a product. Tiles are counted in clusters' tiles, all batches together.
+    """The cover of a product by tiles, which are counted in clusters' tiles, all batches together.
 
     Attributes
     ----------
     m_tiles, n_tiles : int
-        Blocks' tiles along M and N, multiples of the cluster's.
+        The number of blocks' tiles along M and N, multiples of the cluster's extents.
     tiles : int
-        All of them.
+        The number of all tiles.
     data_parallel_tiles, tail_tiles : int
-        Those that one cluster each computes, and those of the stream-K tail.
+        The number of tiles that one cluster each computes, and of those of the stream-K tail.
     splits : int
-        Clusters that divide each tile of the tail along k; 1 where there is no tail.
+        The number of clusters that divide each tile of the tail along k; 1 without a tail.
     clusters : int
-        Clusters that are launched, and take the tiles in turn.
+        The number of clusters in the launch, which take the tiles in turn.
     k_steps : int
-        Steps of BLOCK_K along k.
+        The number of k-steps of BLOCK_K.
     """
 
     m_tiles: int
@@ -60,11 +60,12 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
 
 
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
-    """Return how many clusters run at a time.
+    """Return how many clusters of so many blocks run at a time.
 
-    All blocks of a cluster are in one GPC, of 14 to 18 multiprocessors, so clusters of more than
-    two blocks leave some unused. An H200 takes 30 clusters of four blocks and 15 of
-    eight (cuOccupancyMaxActiveClusters), but of eight the last one often waits for another to end.
+    All blocks of a cluster are in one GPC of 14 to 18 multiprocessors, so clusters of more than two
+    blocks leave some multiprocessors unused. An H200 takes 30 clusters of four blocks and 15 of
+    eight (cuOccupancyMaxActiveClusters), but the last cluster of eight often waits for another to
+    end.
     """
     if blocks <= 2:
         return multiprocessors // blocks
@@ -78,7 +79,7 @@ def fits(tiling: Tiling, multiprocessors: int) -> bool:
 
 
 def is_filled(tiling: Tiling, m: int, n: int) -> bool:
-    """Return whether D reaches into a tile's last 64 rows, and over more than half of a cluster."""
+    """Return whether D reaches a tile's last 64 rows, and over more than half of a cluster."""
     return (
         m > tiling.block_m - 64
         and (tiling.cluster_m == 1 or m > tiling.block_m * tiling.cluster_m // 2)

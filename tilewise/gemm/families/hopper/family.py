@@ -24,7 +24,7 @@ _IN_PLACE = {x: Place(x) for x in (A, B, D)}
 
 
 class Hopper:
-    """The family."""
+    """The family of the Hopper kernel."""
 
     name = "hopper"
 
@@ -33,7 +33,7 @@ class Hopper:
         if chip is None or not chip.is_hopper:
             return "this is no Hopper GPU"
         words = hopper.objection(product)
-        # It may be stored to the workspace, and copied from there to where it belongs.
+        # D may be stored to the workspace first, and copied from there to its place.
         return "" if not words or readings(product) else words
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
@@ -75,7 +75,7 @@ class Hopper:
         return min(found, key=lambda offer: offer.seconds, default=None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
-        """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
+        """Yield every kernel that :meth:`best` can choose, and those of the copies."""
         if chip is not None and chip.is_hopper and dtype in hopper.HALVES:
             yield from every_kernel(dtype, chip.multiprocessors)
             yield from (pack.kernel(overlap=True), unpack.kernel(overlap=True))
@@ -99,7 +99,7 @@ def _words(reading: Reading, tiling: Tiling) -> str:
 
 
 def _plan(product: Product, reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:
-    """Return the plan: what is packed, the kernel, and what is copied to where it belongs."""
+    """Return the plan: the copies of A and B, the kernel, and the copy of D to its place."""
     packings, unpacking = reading.packings, reading.unpacking
     places, used = dict(_IN_PLACE), 0
     at = {**packings, **({} if unpacking is None else {D: unpacking})}

@@ -17,9 +17,9 @@ from tilewise.gemm.steps import Plan
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
 
-L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 while the kernels ahead end
+L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 until the kernels ahead have ended
 STORE = SOURCE.with_name("hopper_store.cuh")
-LATELY = 64  # products of which is kept what is asked again on the way to a plan
+LATELY = 64  # products whose properties are cached while a plan is made
 HALVES = ("float16", "bfloat16")
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 
@@ -34,10 +34,12 @@ class Seen(NamedTuple):
     by_rows : bool or None
         Whether D's rows are contiguous (True), its columns (False), or neither (None).
     by_tma : bool
-        Whether TMA can store D, and not only the threads themselves.
+        Whether TMA can store D; otherwise the threads store it.
     reads_c : bool
+        Whether the kernel reads C.
     up : Matrix or None
-        Of pairs, the transpose of the second B; None where ``b`` is of both, with columns in turn.
+        The transpose of the second matrix B of a product of pairs; None if ``b`` holds both, with
+        alternating columns, or for other products.
     """
 
     a: Matrix
@@ -87,7 +89,7 @@ def unaligned(product: Product, which: int) -> str:
 
 @lru_cache(maxsize=LATELY)
 def problem(product: Product) -> Problem:
-    """Return what decides how fast a product's tiles are."""
+    """Return the properties of a product that decide how fast its tiles are."""
     a, b, _, by_rows, by_tma, reads_c, up = _seen(product)
     of_b = b.alignment if up is None else min(b.alignment, up.alignment)
     epilogue, sums = product.epilogue, 1 if product.pairing is None else 2
@@ -101,7 +103,7 @@ def problem(product: Product) -> Problem:
 
 
 def _columns(product: Product) -> int:
-    """Return the columns of A B, or of pairs of both products."""
+    """Return the columns of A B, or for pairs the columns of both products."""
     return product.n if product.pairing is None else 2 * product.n
 
 
@@ -116,7 +118,7 @@ def _seen(product: Product) -> Seen:
     reads_c = product.c is not None and product.beta != 0
     by_tma = (
         not reads_c
-        and (n if by_rows else m) * item % 16 == 0  # it writes whole 16 bytes
+        and (n if by_rows else m) * item % 16 == 0  # TMA writes whole 16 bytes
         and d.by_rows is by_rows
         and not d.unaligned()
     )
@@ -125,7 +127,8 @@ def _seen(product: Product) -> Seen:
     if pairing is not None:
         up = matrix_of(pairing.operand.transposed, n, k, batch)
         if product.order == "interleaved" and pairing.whole is not None:
-            # With columns in turn, rows of both are as good as rows of each; columns are not.
+            # If the columns alternate, K-major matrices can be read one by one; MN-major ones
+            # can't.
             are_rows = b.is_k_major and up.is_k_major
             if not are_rows or b.unaligned() or up.unaligned():
                 b, up = matrix_of(pairing.whole.transposed, 2 * n, k, batch), None
@@ -142,18 +145,18 @@ def plan(
     d_at: Place = Place(D),
     workspace: int = 0,
 ) -> Plan:
-    """Return the launches for a product.
+    """Return the plan of a product's launches.
 
     Parameters
     ----------
     product : Product
     multiprocessors : int
-        Of the GPU.
+        The number of the GPU's multiprocessors.
     tiling : Tiling
     a_at, b_at, d_at : Place
-        Where A, B and D lie.
+        The places of A, B and D.
     workspace : int
-        Bytes at the workspace's beginning that are in use; a multiple of 256.
+        The bytes at the workspace's beginning that are in use; a multiple of 256.
 
     Raises
     ------
@@ -184,7 +187,7 @@ def plan(
     d_columns = 2 * tiling.stored_columns(view.pairs) // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
     is_divided = at.splits > 1
-    # What a kernel ahead copies is not there yet.
+    # A matrix that an earlier kernel copies to the workspace is not there yet.
     is_prefetched = (
         view.is_streamed
         and may_prefetch(tiling, is_divided)
@@ -233,7 +236,7 @@ def plan(
 
 
 def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:
-    """Return the kernel's Out: C, which is D where there is no C, and D."""
+    """Return the bytes of the kernel's Out, with C, or D in its place if there is no C, and D."""
     d, c, c_at = product.d, product.d, d_at
     if product.c is not None and product.beta != 0:
         c, c_at = product.c, Place(C)

@@ -1,4 +1,4 @@
-"""A product's matrices as the Hopper kernel takes them: by tensor maps, or by address."""
+"""A product's matrices in the form that the Hopper kernel takes: tensor maps or addresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_STRIDE = 2**40  # bytes, exclusive (CUDA driver API, cuTensorMapEncodeTi
 class Matrix(NamedTuple):
     """A batch of matrices as TMA sees them: A, D, or B's transpose.
 
-    So k runs along the rows of both inputs. Its lines are its rows or its columns, whichever are
+    So k runs along the rows of both inputs. The lines are the rows or the columns, whichever are
     contiguous.
 
     Attributes
@@ -28,7 +28,7 @@ class Matrix(NamedTuple):
     length, lines : int
         The elements of a line, and the lines of one matrix.
     pitch, apart : int
-        The bytes from line to line, and from matrix to matrix; 0 where there is only one.
+        The bytes from line to line, and from matrix to matrix; 0 if there is only one.
     batch : int
     offset : int
         Bytes from the last multiple of 16 to the first element.
@@ -47,7 +47,7 @@ class Matrix(NamedTuple):
 
     @property
     def is_k_major(self) -> bool:
-        """Whether k is contiguous, in A or in B's transpose."""
+        """Whether k is the contiguous dimension, if the matrix is A or B's transpose."""
         return bool(self.by_rows)
 
     def unaligned(self) -> str:
@@ -78,16 +78,16 @@ class Matrix(NamedTuple):
 
     @property
     def alignment(self) -> int:
-        """The bytes to which all lines are aligned, as far as strides tell: from 16 to 128.
+        """The bytes to which all lines are aligned, as far as the strides tell: from 16 to 128.
 
-        Of the first line's address it is known only that it is 16-byte aligned (product.Operand).
+        The address of the first line is known only to be 16-byte aligned (product.Operand).
         """
         step = self.pitch | self.apart
         return min(max(step & -step, 16), 128) if step else 128
 
     @property
     def batches(self) -> int:
-        """The matrices in memory: one where all of the batch are the same."""
+        """The number of matrices in memory: 1 if the whole batch shares one."""
         return self.batch if self.apart else 1
 
     def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
@@ -95,13 +95,14 @@ class Matrix(NamedTuple):
         # The stride of a single line, or of a single matrix, is never used, but has to be valid.
         pitch = self.item * (-(-self.length // 8) * 8) if self.lines == 1 else self.pitch
         strides = (pitch, self.apart or 8 * self.item)
-        # 128 bytes that straddle two L2 lines would bring both of them whole.
+        # With a promotion to 128 bytes, data that straddle two L2 lines would load both lines
+        # whole.
         promotion = 128 if self.alignment >= SECTOR_BYTES else 64
         extents = (self.length, self.lines, self.batches)
         return TensorMap.of_matrices(place, dtype, extents, strides, box, promotion)
 
     def operand(self, place: Place, dtype: str, box: tuple[int, int], is_unaligned: bool) -> Packed:
-        """Return the operand as hopper_load.cuh has it, loaded by TMA boxes of that extent."""
+        """Return the operand for hopper_load.cuh, which TMA loads by boxes of this extent."""
         if is_unaligned:
             last = (self.batch - 1) * self.apart + (self.lines - 1) * self.pitch
             return layout(LOAD, "UnalignedOperand").pack({
@@ -114,10 +115,10 @@ class Matrix(NamedTuple):
 
 
 def matrix_of(x: Operand, rows: int, columns: int, batch: int, item: int = 2) -> Matrix:
-    """Return a batch of matrices of so many rows and columns as TMA sees them.
+    """Return a batch of matrices of ``rows`` x ``columns`` as TMA sees them.
 
-    Where both rows and columns are contiguous, as in a vector, the lines are the rows if there is
-    one row, whose stride is then not used, and the columns otherwise.
+    If both rows and columns are contiguous, as in a vector, the lines are the rows if there is only
+    one row, whose stride is not used then, and the columns otherwise.
     """
     by_rows: bool | None = x.column_stride == 1 or columns == 1
     by_columns = x.row_stride == 1 or rows == 1
@@ -135,7 +136,7 @@ def matrix_of(x: Operand, rows: int, columns: int, batch: int, item: int = 2) ->
 
 
 def box_of(is_k_major: bool, extent: int, parts: int) -> tuple[int, int]:
-    """Return the extent of a TMA box, contiguous first, as each_box of hopper_load.cuh has it."""
+    """Return a TMA box's extent, contiguous dimension first, as in hopper_load.cuh's each_box."""
     if is_k_major:
         return BLOCK_K, extent // parts
     columns = 32 if extent % 64 else 64

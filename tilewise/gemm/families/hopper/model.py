@@ -1,9 +1,9 @@
-"""How long the Hopper kernel should take: a model of waves, k-steps and bytes, for many tilings.
+"""The time that the Hopper kernel should take: a model of waves, k-steps and bytes.
 
-The model is one NumPy expression over arrays of tilings, for what the planner asks of each new
-shape takes some fifty microseconds. What sizes do not decide is computed once for a layout
-(:class:`Prices`). ``benchmarks/fit_hopper.py`` fits the constants to measured times of random
-products.
+The model is one NumPy expression over arrays of many tilings, because the planner evaluates it for
+each new shape; that takes some fifty microseconds. The parts that do not depend on the sizes are
+computed once for a layout (:class:`Prices`). ``benchmarks/fit_hopper.py`` fits the constants to
+measured times of random products.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tilewise.gemm.families.hopper.table import (
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import Kind
 
-GROUP_M = 16  # of hopper_tile.cuh: rows of clusters whose tiles are computed together
-FIRST = Problem._fields.index("a_k_major")  # of a problem's fields, behind its sizes
-KINDS = 128  # of products, whose prices are kept
+GROUP_M = 16  # as in hopper_tile.cuh: rows of clusters whose tiles are computed together
+FIRST = Problem._fields.index("a_k_major")  # the first field of a problem after its sizes
+KINDS = 128  # kinds of products whose prices are cached
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
 
 
@@ -48,7 +48,7 @@ def best(
     problems : sequence of Problem
         The ways to read a product.
     around : sequence of float
-        Seconds that each way takes besides, for copies.
+        The seconds that each way takes besides the kernel, for copies.
     chip : Chip
     parts : int, optional
         The parts that k is divided into; 0 for as many as are fastest.
@@ -56,8 +56,8 @@ def best(
     Returns
     -------
     (Tiling, int, float) or None
-        The tiling, which of the problems it is for, and the seconds that it should take with what
-        comes around it. None where no tiling fits.
+        The tiling, the index of the problem that it is for, and the seconds that it should take
+        with the copies around it. None if no tiling fits.
     """
     found = _timed(problems, around, chip, parts)
     if found is None:
@@ -72,7 +72,7 @@ def best(
 def ranked(
     problems: Sequence[Problem], around: Sequence[float], chip: Chip, parts: int = 0
 ) -> list[tuple[Tiling, int, float]]:
-    """Return what :func:`best` chooses from, the fastest first, each tiling once."""
+    """Return the choices of :func:`best`, the fastest first, each tiling once."""
     found = _timed(problems, around, chip, parts)
     if found is None:
         return []
@@ -103,7 +103,7 @@ def _timed(
 
 @lru_cache(maxsize=KINDS)
 def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Prices:
-    """Return the prices of problems, swapped at every other place, of all but their sizes."""
+    """Return the prices for kinds of problems (all but their sizes), every other one swapped."""
     views = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
     of_tilings = tuple(
         Kind(
@@ -122,20 +122,20 @@ def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Pr
 
 
 def seconds_of(tiling: Tiling, problem: Problem, chip: Chip = H200) -> float:
-    """Return how long a product should take by one tiling, worth comparing or not."""
+    """Return the seconds that a product should take by one tiling, worth comparing or not."""
     view = problem.swapped if tiling.swapped else problem
     table = Table([tiling], [0], chip.multiprocessors)
     return float(seconds(table, [view], costs_on(chip), False)[0])
 
 
 def seconds(table: Table, views: Sequence[Problem], costs: Costs, only_worth: bool = True) -> Array:
-    """Return how long each tiling should take; infinity where it is not worth comparing.
+    """Return the seconds that each tiling should take; infinity if it is not worth comparing.
 
     Parameters
     ----------
     table : Table
     views : sequence of Problem
-        As the kernel computes them: swapped already.
+        The problems as the kernel computes them, swapped already.
     costs : Costs
     only_worth : bool
         Whether tilings that are not worth comparing are left out.
@@ -147,13 +147,13 @@ _CLASS = {16: 0, 32: 1, 64: 2, 128: 3}
 
 
 class Prices:
-    """What a table's tilings cost whatever the problems' sizes are. Times are in microseconds.
+    """The costs of a table's tilings that do not depend on the problems' sizes, in microseconds.
 
     Parameters
     ----------
     table : Table
     views : sequence of Problem
-        As the kernel computes them: swapped already.
+        The problems as the kernel computes them, swapped already.
     costs : Costs
     """
 
@@ -163,12 +163,13 @@ class Prices:
         port_a, port_b, l2_a, l2_b, store = np.array([_rates(view, p) for view in views]).T[
             :, table.view
         ]
-        # Of a launch.
+        # The costs of a launch.
         self.around = p.launch + p.cluster_launch * table.doublings
         added = (table.split - 1) * table.elements
         self.around += table.is_split * (p.split + added / (p.split_add * 1e3))
-        # Of a k-step, and how much longer it takes with few stages: what comes of each row of A
-        # that is loaded, and what comes besides. By L2, the ports, multicasts, and arithmetic.
+        # The costs of a k-step, and the factor by which it takes longer with few stages. The first
+        # part is for each row of A that is loaded, the second for the rest. The four costs of each
+        # are those of L2, of the ports, of multicasts and of the arithmetic.
         few = np.where(table.stages <= 3, p.few_stages, 1)
         multiply = few * table.flops / (p.tensor * 1e6)
         multicast_a = (table.cluster_n > 1) * (LINE / (p.multicast_a * 1e3))
@@ -190,12 +191,12 @@ class Prices:
         )
         self.others = (waiting**6 + realigning**6 + p.k_step**6) * few**6
         self.cluster = p.cluster * (table.blocks > 1) * few
-        # How many times longer copies take, by the multiprocessors at work: the factor rises with
-        # them, from half of all, and is full with eight more.
+        # The factor by which copies take longer depends on the number of multiprocessors at work:
+        # it rises from half of all multiprocessors on, and is full with eight more.
         self.shared = p.shared_port - 1
         self.alone = 1 - self.shared * processors / 16
         self.least_shared = 1 + self.shared * table.is_clustered
-        # Of a tile's end: stores by TMA and by threads, of columns and of rows.
+        # The costs of a tile's end: stores by TMA and by threads, of columns and of rows.
         by_tma = table.elements * np.array(p.store_widths)[table.out_width] / (p.store * 1e3)
         ends = table.block_m * ROW_ENDS
         stores = np.array([
@@ -207,33 +208,35 @@ class Prices:
         fused = np.array([view.fused for view in views])[table.view] / (p.issue * 1e3)
         self.end = stores[kinds, rows] * store + p.tile
         self.end += table.elements * fused + p.operand * (fused > 0)
-        # Ping-pong: one warpgroup's epilogue overlaps the other's mainloop, if that takes as long.
+        # With ping-pong, one warpgroup's epilogue overlaps the other's mainloop if that takes as
+        # long.
         self.turn = np.where(table.is_ping_pong, 0.5, 1.0)
         self.once = table.is_ping_pong * self.end + p.fill + p.realign_wait * table.is_unaligned
-        # Of memory, per byte of D.
+        # The cost of memory, for each byte of D.
         of_rows = np.array(p.write)[table.out_width]
         self.write = 1e-6 / np.where(kinds % 2, of_rows, p.write[-1])
-        # Of the stream-K tail: storing its partial sums, float32, and the launch that adds them up.
+        # The costs of the stream-K tail: the stores of its float32 partial sums, and the launch
+        # that adds them up.
         self.partial = p.tile + table.elements / (p.partial * 1e3)
         self.sum_bytes = 8 * table.elements * table.blocks / (p.sum_bytes * 1e6)
         self.sum_fused = table.elements * table.blocks * fused / processors
         self.last_wave = table.blocks * (p.last_wave / processors)
 
     def seconds(self, views: Sequence[Problem], only_worth: bool = True) -> Array:
-        """Return how long each tiling should take, as :func:`seconds` does."""
+        """Return the seconds that each tiling should take, as the function :func:`seconds` does."""
         table, p = self.table, self.costs
         numbers = np.array([_numbers(view, p) for view in views], np.float64).T
         *of_sizes, most_rows, inputs, slope, offset, stored = numbers.take(table.view, axis=1)
         sizes = Sizes(*of_sizes)
         at = cover_table(table, sizes)
-        waves = at.waves - at.has_tail  # of whole tiles
-        of_last = at.last * at.splits  # clusters at work in the last wave
+        waves = at.waves - at.has_tail  # waves of whole tiles
+        of_last = at.last * at.splits  # the clusters at work in the last wave
         whole_steps = np.ceil(sizes.k_steps / table.split)
         tail_steps = np.ceil(sizes.k_steps / at.splits) * at.has_tail
         busy = (at.tiles - at.last * at.has_tail) * whole_steps
         busy += of_last * tail_steps
         busy *= table.blocks
-        busy /= waves * whole_steps + tail_steps  # k-steps, one after the other
+        busy /= waves * whole_steps + tail_steps  # by the k-steps one after another
         step = self._k_step(np.minimum(busy, table.multiprocessors), most_rows)
         mainloop = whole_steps * step
         computing = np.maximum(mainloop, (mainloop + self.end) * self.turn)
@@ -245,11 +248,11 @@ class Prices:
         reading *= slope
         reading += offset
         reading += stored * self.write
-        # Computing and memory take between their sum, as if nothing overlapped, and the longer.
+        # The time is between the longer of computing and memory, and their sum if nothing overlaps.
         overlap = np.where(at.are_several, p.overlap[1], p.overlap[0])
         time: Array = (computing**overlap + reading**overlap) ** (1.0 / overlap)
         time += self.around
-        # The next launch begins beside this one on the multiprocessors that the last wave leaves.
+        # The next launch begins on the multiprocessors that the last wave leaves idle.
         time += np.minimum(of_last * self.last_wave, p.last_wave)
         added = np.ceil(at.splits / table.splits_at_once)
         added *= p.sum_splits
@@ -263,14 +266,14 @@ class Prices:
         return time
 
     def _k_step(self, active: Array, most_rows: Array) -> Array:
-        """Return a k-step's microseconds: it multiplies and loads at once.
+        """Return the microseconds of a k-step, which multiplies and loads at once.
 
         Parameters
         ----------
         active : array
-            Multiprocessors at work, in the mean over the k-steps.
+            The number of multiprocessors at work, on average over the k-steps.
         most_rows : array
-            The rows of A that are worth loading.
+            The number of rows of A that are worth loading.
         """
         parts = self.by_rows * _a_rows(self.table, most_rows)
         parts += self.besides
@@ -279,14 +282,15 @@ class Prices:
         shared = np.maximum(active * (self.shared / 8) + self.alone, self.least_shared)
         port *= np.minimum(shared, self.costs.shared_port)
         multiply += self.throttle * active * active
-        # About the slowest part, and a little more where others are near it: the 6-norm.
+        # The time is about that of the slowest part, and a little more if others are near it: the
+        # 6-norm.
         square = parts * parts
         step: Array = (np.add.reduce(square * square * square) + self.others) ** (1 / 6)
         step += self.cluster
         return step
 
     def _per_k(self, at: TableCover, sizes: Sizes, inputs: Array) -> Array:
-        """Return how many rows of A and B are read from memory, if L2 keeps none."""
+        """Return the number of rows of A and B that are read from memory if L2 keeps none."""
         table = self.table
         down = np.minimum(at.rows, float(GROUP_M))
         across = np.minimum(table.clusters, at.tiles)
@@ -299,10 +303,10 @@ class Prices:
 
 
 def _rates(view: Problem, p: Costs) -> tuple[float, ...]:
-    """Return what a problem decides whatever its sizes and the tiling are.
+    """Return the rates of a problem that depend neither on its sizes nor on the tiling.
 
-    The microseconds of a byte of A and of B at a multiprocessor's port, and at the L2 cache; and
-    how many times longer D's stores take than those of 16-bit elements with no C.
+    They are the microseconds of a byte of A and of B at a multiprocessor's port, and at the L2
+    cache; and the factor by which D's stores take longer than those of 16-bit elements without C.
     """
     of_a, of_b = (
         p.k_major if k_major else p.mn_major for k_major in (view.a_k_major, view.b_k_major)
@@ -315,17 +319,17 @@ def _rates(view: Problem, p: Costs) -> tuple[float, ...]:
 
 
 def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
-    """Return what a problem's sizes decide whatever the tiling is.
+    """Return the numbers of a problem that follow from its sizes, whatever the tiling is.
 
-    Its :class:`Sizes`, and the rows of A that are worth loading. Of memory: the rows of A and B;
-    the microseconds of each such row that a wave reads, as far as L2 does not keep it, and of all
-    else that is read; and the bytes of D.
+    They are its :class:`Sizes` and the rows of A that are worth loading; then, for the memory, the
+    rows of A and B, the microseconds of each such row that a wave reads, as far as L2 does not keep
+    it, the microseconds of everything else that is read, and the bytes of D.
     """
     m, n, k, batch = view.m, view.n, view.k, view.batch
     most_rows = 1 << (m - 1).bit_length() if view.a_k_major else 1 << 30
     one, dram = 2 * k * (m + n), 1 / (p.dram * 1e6)
     stored = view.stored * batch * m * n
-    kept = 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4)  # by L2, from one wave to the next
+    kept = 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4)  # kept by L2 from wave to wave
     read = stored * view.reads_c + view.moved * batch * m * n
     offset = dram * (one * batch * kept + read) + p.fill
     return (
@@ -335,6 +339,6 @@ def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
 
 
 def _a_rows(table: Table, most_rows: Array) -> Array:
-    """Return the rows of A that a tile loads, as :meth:`Tiling.a_rows` has it."""
+    """Return the rows of A that a tile loads, as :meth:`Tiling.a_rows` does."""
     result: Array = np.minimum(table.block_m, np.maximum(table.least_rows, most_rows))
     return result

@@ -1,4 +1,4 @@
-"""How the Hopper kernel reads and stores a product's matrices: as they lie, or by way of copies."""
+"""The ways in which the Hopper kernel reads and stores matrices: in place, or through copies."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tilewise.gemm.families.hopper.tiling import Problem
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import A, B, Product, paired
 
-# Seconds, and bytes a second, of a launch that packs: fitted to measurements on an H200.
+# The seconds of a launch that packs, and its bytes a second, fitted on an H200.
 PACK_START, PACK_RATE = 1.2e-6, 4.1e12
 
 
 class Reading(NamedTuple):
-    """Where the Hopper kernel finds a product's matrices.
+    """The places of a product's matrices for the Hopper kernel.
 
     Attributes
     ----------
     product : Product
-        As the kernel computes it: A, B and D as they lie, or as copies of them lie in the
+        The product as the kernel computes it: with A, B and D in place, or with their copies in the
         workspace.
     packings : mapping of int to Packing
-        Of those of A and B that are copied before.
+        The packings of those of A and B that are copied first.
     unpacking : Packing or None
-        Of D, where that is copied afterwards.
+        The packing of D, if it is copied to its place afterwards.
     """
 
     product: Product
@@ -36,12 +36,12 @@ class Reading(NamedTuple):
 
     @property
     def problem(self) -> Problem:
-        """What decides how fast the kernel's tiles are."""
+        """The properties of the product that decide how fast the kernel's tiles are."""
         return hopper.problem(self.product)
 
     @property
     def seconds(self) -> float:
-        """The time that the copies before and after the kernel should take."""
+        """The seconds that the copies before and after the kernel should take."""
         seconds = pack_seconds(self.packings.values()) if self.packings else 0.0
         if self.unpacking is not None:
             seconds += pack_seconds([self.unpacking])
@@ -49,11 +49,11 @@ class Reading(NamedTuple):
 
 
 def readings(product: Product) -> list[Reading]:
-    """Return every way to read a product that the Hopper kernel takes; none if it takes none.
+    """Return every way in which the Hopper kernel can read a product; none if it can't take it.
 
-    A matrix that is 16-byte aligned is read where it lies. Of another with a contiguous dimension,
-    either the kernel realigns the tiles, which takes time for each, or one more pass through memory
-    makes an aligned copy.
+    A matrix that is 16-byte aligned is read in place. For another one with a contiguous dimension,
+    either the kernel realigns the tiles, which takes time for each tile, or one more pass through
+    memory makes an aligned copy.
     """
     if product.dtype not in hopper.HALVES:
         return []
@@ -65,7 +65,7 @@ def readings(product: Product) -> list[Reading]:
         if packings:
             a, b = (packings[x].operand if x in packings else None for x in (A, B))
             pairing = product.pairing
-            if b is not None and pairing is not None:  # a copy of the array that has both
+            if b is not None and pairing is not None:  # a copy of the array that holds both
                 b, pairing = paired(b, product.order, product.n, product.dtype)
             view = view._replace(a=a or product.a, b=b or product.b, pairing=pairing)
         if unpacking is not None:
@@ -81,7 +81,7 @@ def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 
 def _may_be_packed(product: Product, which: int) -> bool:
-    """Return whether an aligned copy of A or B could be faster: where it is not aligned itself."""
+    """Return whether an aligned copy of A or B could be faster: it is not aligned itself."""
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     if which == B and product.pairing is not None:
         if not product.order:
@@ -103,7 +103,7 @@ def _packing(product: Product, which: int) -> Packing:
 
 
 def _unpacking(product: Product) -> Packing | None:
-    """Return where D goes at first, where neither dimension of it is contiguous; else None."""
+    """Return a copy to store D to first, if neither of its dimensions is contiguous; else None."""
     m, n, d = product.m, product.n, product.d
     if (
         (d.column_stride == 1 or d.row_stride == 1 or m == 1 or n == 1)
@@ -116,6 +116,6 @@ def _unpacking(product: Product) -> Packing | None:
 
 
 def pack_seconds(packings: Iterable[Packing]) -> float:
-    """Return how long repacking should take: each matrix is read and written once."""
+    """Return the seconds that repacking should take: each matrix is read and written once."""
     moved = 2 * sum(packing.bytes for packing in packings)
     return PACK_START + moved / PACK_RATE

@@ -1,4 +1,4 @@
-"""Many tilings as columns of numbers, and how each covers its problem."""
+"""Many tilings as columns of numbers, and the cover of each one's problem."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K, Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import Kind, tilings
 
 Array = npt.NDArray[np.float64]
-SUMS_AT_ONCE = 16  # partial sums that a thread of hopper_sum reads before it waits for them
-LINE = 2 * BLOCK_K  # bytes of a line of a tile, which is what TMA asks the L2 cache for at a time
+SUMS_AT_ONCE = 16  # the partial sums that a thread of hopper_sum has in flight
+LINE = 2 * BLOCK_K  # bytes of a line of a tile, which TMA requests from the L2 cache at a time
 
 
 class Table:
-    """Tilings as columns of numbers, one row a tiling.
+    """Tilings as columns of numbers, one row for each tiling.
 
     Parameters
     ----------
     found : sequence of Tiling
     views : sequence of int
-        The place of each tiling's problem in a sequence of problems.
+        The index of each tiling's problem in a sequence of problems.
     multiprocessors : int
     is_fixed : bool, optional
-        Whether all divide k alike, and none is left out because another division is faster.
+        Whether all tilings divide k alike, so that none is left out because another division is
+        faster.
     """
 
     def __init__(
@@ -52,8 +53,8 @@ class Table:
         self.is_stream_k, self.is_split = column("stream_k") > 0, self.split > 1
         self.is_ping_pong = column("ping_pong") > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
-        self.least_rows = 8 * self.cluster_n  # of A that a cluster loads
-        self.blocks = self.cluster_m * self.cluster_n * self.split  # of a cluster
+        self.least_rows = 8 * self.cluster_n  # the least rows of A that a cluster loads
+        self.blocks = self.cluster_m * self.cluster_n * self.split  # the blocks of a cluster
         self.doublings = np.log2(self.blocks)
         self.most_splits = np.where(self.is_stream_k, np.inf, 1.0)
         self.least_steps = np.where(self.is_split, LEAST_STEPS * self.split, 0.0)
@@ -61,22 +62,22 @@ class Table:
             [max(1, clusters_at_once(int(x), multiprocessors)) for x in self.blocks], np.float64
         )
         self.elements = self.block_m * self.block_n
-        # Below 64 columns, wgmma waits for A.
+        # With fewer than 64 columns, wgmma waits for A.
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
         self.splits_at_once = SUMS_AT_ONCE // column("row_blocks")
         self.is_clustered = self.cluster_m * self.cluster_n > 1
         self.least_m = np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64)
         self.least_n = self.n / 2 * (self.cluster_n > 1)
-        self.is_narrow = self.block_n % 64 > 0  # if B is MN-major, its TMA boxes
+        self.is_narrow = self.block_n % 64 > 0  # whether TMA boxes of B are narrow if B is MN-major
         self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
             [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
             np.float64,
         )
-        largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # raw tiles
+        largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # with the largest raw tiles
         self.raw_stages = np.array([x.raw_stages(largest) for x in self.tilings], np.float64)
         self.is_unaligned = self.unaligned_lines > 0
-        self.a_line = LINE / self.cluster_n  # bytes that a block loads of a row of A
+        self.a_line = LINE / self.cluster_n  # bytes of a row of A that a block loads
         self.b_bytes = LINE * self.block_n / self.cluster_m
         self.b_shared = self.block_n * (self.cluster_m > 1)
 
@@ -90,7 +91,7 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> T
     kinds : tuple of Kind
     multiprocessors : int
     parts : int, optional
-        The parts that all of them divide k into; 0 for any.
+        The number of parts that all tilings divide k into; 0 for any.
     """
     found: list[Tiling] = []
     views: list[int] = []
@@ -108,7 +109,7 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> T
 
 
 def divided(found: Sequence[Tiling], parts: int) -> list[Tiling]:
-    """Return tilings with tiles like those, all of which divide k into so many parts."""
+    """Return tilings with the same tiles, all of which divide k into ``parts`` parts."""
     if parts == 1:
         return [each for each in found if each.split == 1 and not each.stream_k]
     alike = (
@@ -119,15 +120,15 @@ def divided(found: Sequence[Tiling], parts: int) -> list[Tiling]:
 
 
 class Sizes(NamedTuple):
-    """What each tiling covers, an array each.
+    """The sizes of each tiling's problem, an array each.
 
     Attributes
     ----------
     m, n, batch : array
     k_steps : array
-        Steps of BLOCK_K along k.
+        The number of k-steps of BLOCK_K.
     most_splits : array
-        Clusters that k has enough steps for.
+        The most clusters that k has enough steps for.
     """
 
     m: Array
@@ -144,25 +145,25 @@ def sizes_of(m: int, n: int, k: int, batch: int) -> tuple[int, int, int, int, in
 
 
 class TableCover(NamedTuple):
-    """How each tiling of a table covers its problem; an array each.
+    """The cover of each tiling's problem in a table; an array each.
 
-    This is what a price needs of :class:`cover.Cover`, for all tilings at once, and in float64. A
-    launch is made by :func:`cover.cover`, of one tiling, and in integers.
+    These are the numbers of :class:`cover.Cover` that a price needs, for all tilings at once and in
+    float64. For a launch, :func:`cover.cover` computes those of one tiling in integers.
 
     Attributes
     ----------
     rows, columns : array
-        Of clusters' tiles.
+        The number of clusters' tiles along M and N.
     tiles : array
-        Clusters' tiles of all batches together.
+        The number of clusters' tiles of all batches together.
     share : array
-        Tiles by the clusters that run at once.
+        The tiles divided by the clusters that run at once.
     waves, last : array
-        Waves of so many tiles, and the tiles of the last one, which may be fewer.
+        The number of waves, and the tiles of the last one, which may be fewer.
     are_several : array of bool
         Whether there is more than one wave.
     splits : array
-        Clusters that divide each of the last wave's tiles: 1 where there is no stream-K tail.
+        The number of clusters that divide each of the last wave's tiles; 1 without a stream-K tail.
     has_tail : array of bool
         Whether the last wave's tiles are the stream-K tail.
     """
@@ -179,7 +180,7 @@ class TableCover(NamedTuple):
 
 
 def cover_table(table: Table, sizes: Sizes) -> TableCover:
-    """Return how each tiling of a table covers its problem, of at most MOST_TILES tiles."""
+    """Return the cover of each tiling's problem, exact for at most MOST_TILES tiles."""
     rows, columns = np.ceil(sizes.m / table.m), np.ceil(sizes.n / table.n)
     tiles = rows * columns
     tiles *= sizes.batch
@@ -196,10 +197,11 @@ def cover_table(table: Table, sizes: Sizes) -> TableCover:
 def is_excluded(table: Table, at: TableCover, sizes: Sizes) -> npt.NDArray[np.bool_]:
     """Return which tilings may not be chosen.
 
-    Those than which another one of the same speed has less to compute: tiles whose last 64 rows all
-    lie past D's edge, clusters of which half or more does, divisions along k that leave too little
-    to each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
-    each cluster has only one. And those with more tiles than the kernel counts.
+    They are the tilings that compute more than another one of the same speed: tiles whose last 64
+    rows all lie past D's edge, clusters of which half or more does, divisions along k that leave
+    too little to each block, or that have nothing to divide, and ping-pong warpgroups of clusters
+    that have only one tile each. Tilings with more tiles than the kernel can count are excluded
+    too.
     """
     found = (sizes.m <= table.least_m) | (sizes.n <= table.least_n)
     found |= ~at.are_several & table.is_ping_pong

@@ -1,6 +1,6 @@
-"""The Hopper kernel's free choices: what a tiling is, and which products it can compute.
+"""The Hopper kernel's free choices: a tiling, and the products that it can compute.
 
-Pure arithmetic: nothing here knows a GPU, an array or a kernel's source.
+This module is pure arithmetic, and does not depend on a GPU, an array or a kernel's source.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
-BLOCK_K = 64  # of 16 bits: 128 bytes, the width of the swizzle
-SUM_COLUMNS = 8  # of a tile that one block of hopper_sum reduces
+BLOCK_K = 64  # 16-bit elements: 128 bytes, the width of the swizzle
+SUM_COLUMNS = 8  # columns of a tile that one block of hopper_sum reduces
 MOST_STAGES = 16
-ENOUGH_STAGES = 4  # beyond these, wider TMA stores of D are worth more than another stage
+ENOUGH_STAGES = 4  # from here on, wider TMA stores of D are worth more than another stage
 LOADERS = 2  # warpgroups that load unaligned operands
-STREAMED_FLOPS = 150  # a byte; a product with fewer waits for memory
-_SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have, beside its barriers
+STREAMED_FLOPS = 150  # per byte; a product with fewer waits for memory
+_SHARED_BYTES = 232448 - 1024  # dynamic shared memory that a block can have beside its barriers
 
 
 class Problem(NamedTuple):
-    """What decides how fast a product's tiles are.
+    """The properties of a product that decide how fast its tiles are.
 
     Attributes
     ----------
@@ -29,9 +29,9 @@ class Problem(NamedTuple):
     a_alignment, b_alignment : int
         The bytes to which all rows (or columns) are aligned: 16, 32, 64 or 128.
     a_unaligned, b_unaligned : bool
-        Whether some are not 16-byte aligned, so that TMA can't load them.
+        Whether some rows (or columns) are not 16-byte aligned, so that TMA can't load them.
     d_row_major : bool
-        Whether D's rows are contiguous, or its columns.
+        Whether D's rows are contiguous; otherwise its columns are.
     d_by_tma : bool
         Whether TMA can store D.
     d_item : int
@@ -39,12 +39,12 @@ class Problem(NamedTuple):
     reads_c : bool
         Whether C is read.
     pairs : bool
-        Whether n counts the columns of two matrices B, and D has half as many.
+        Whether n counts the columns of two matrices B, so that D has half as many.
     interleaved : bool
-        Whether the columns of both are in turn in one matrix.
+        Whether one matrix holds the columns of both in turn.
     fused, moved : float
-        Of a caller's function, for each of the m x n sums: the instructions of a thread, and the
-        bytes that it reads and stores besides D.
+        The instructions of a thread for a caller's function, and the bytes that the function reads
+        and stores besides D, for each of the m x n sums.
     """
 
     m: int
@@ -75,7 +75,7 @@ class Problem(NamedTuple):
     def is_streamed(self) -> bool:
         """Whether the product waits for memory more than for arithmetic."""
         m, n, k = self.m, self.n, self.k
-        of_d = m * n * self.stored / 2 * (1 + self.reads_c)  # as 16-bit elements
+        of_d = m * n * self.stored / 2 * (1 + self.reads_c)  # in 16-bit elements
         return m * n * k < STREAMED_FLOPS * (m * k + k * n + of_d)
 
     @property
@@ -91,21 +91,22 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Tiling:
-    """The kernel's free choices.
+    """The free choices of one kernel.
 
-    Methods that take a ``Problem`` take the one that the kernel computes: with A and B swapped
-    where the tiling swaps them.
+    The methods that take a ``Problem`` take the one that the kernel computes: with A and B swapped
+    if the tiling swaps them.
 
     Attributes
     ----------
     block_m, block_n : int
-        Rows and columns of the tile of D that one block computes.
+        The rows and columns of the tile of D that one block computes.
     cluster_m, cluster_n : int
-        Blocks of a cluster along M, which share tiles of B, and along N, which share tiles of A.
+        The blocks of a cluster along M, which share tiles of B, and along N, which share tiles of
+        A.
     split : int
-        Blocks that divide one tile along k (split-K); 1 for no division.
+        The number of blocks that divide one tile along k (split-K); 1 for no division.
     stream_k : bool
-        Whether the tiles of the last wave are divided along k, where they leave blocks idle.
+        Whether the tiles of the last wave are divided along k if they would leave blocks idle.
     swapped : bool
         Whether the kernel computes D's transpose, from A and B swapped.
     ping_pong : bool
@@ -133,17 +134,17 @@ class Tiling:
 
     @cached_property
     def consumers(self) -> int:
-        """The warpgroups that multiply."""
+        """The number of warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
 
     @cached_property
     def sharers(self) -> int:
-        """The warpgroups that share a tile."""
+        """The number of warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
 
     @property
     def row_blocks(self) -> int:
-        """The blocks of 64 rows of a tile that each sharer has."""
+        """The number of 64-row blocks of a tile that each sharing warpgroup has."""
         return self.block_m // (64 * self.sharers)
 
     @cached_property
@@ -152,12 +153,12 @@ class Tiling:
 
     @cached_property
     def tiles(self) -> int:
-        """The tiles that a cluster computes at a time."""
+        """The number of tiles that a cluster computes at a time."""
         return self.cluster_m * self.cluster_n
 
     @cached_property
     def out_columns(self) -> int:
-        """The columns of one TMA store of D: as many as leave enough pipeline stages."""
+        """The columns of one TMA store of D: the most that leave enough pipeline stages."""
         return self._rings[0]
 
     @cached_property
@@ -167,7 +168,7 @@ class Tiling:
 
     @cached_property
     def stages(self) -> int:
-        """The pipeline stages: as many as fit."""
+        """The number of pipeline stages, as many as fit."""
         return self._rings[1]
 
     @property
@@ -181,17 +182,16 @@ class Tiling:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
 
     def raw_bytes(self, view: Problem) -> int:
-        """Return the bytes of a stage of the raw ring, where unaligned tiles arrive.
+        """Return the bytes of a stage of the raw ring, to which unaligned tiles are copied.
 
-        Where k is not contiguous, a line of a tile needs one more chunk of 128 bytes than it is
-        long.
+        If k is not contiguous, a line of a tile needs one more chunk of 128 bytes than its length.
         """
         a = self.a_unaligned * (self.block_m + (0 if view.a_k_major else BLOCK_K))
         b = self.b_unaligned * (self.block_n + (0 if view.b_k_major else BLOCK_K))
         return 2 * BLOCK_K * (a + b)
 
     def raw_stages(self, view: Problem) -> int:
-        """Return the stages of the raw ring: as many as fit."""
+        """Return the number of stages of the raw ring, as many as fit."""
         if not self.is_unaligned:
             return 0
         rest = _SHARED_BYTES - self.out_bytes - self.stages * self.stage_bytes
@@ -203,7 +203,7 @@ class Tiling:
         return rings + self.out_bytes
 
     def a_rows(self, problem: Problem) -> int:
-        """Return the rows of a tile of A that are worth loading, where D has few."""
+        """Return the rows of a tile of A that are worth loading if D has few rows."""
         if not problem.a_k_major:
             return self.block_m
         rows = 8 * self.cluster_n
@@ -212,7 +212,7 @@ class Tiling:
         return min(rows, self.block_m)
 
     def objection(self, problem: Problem) -> str:
-        """Return why the kernel can't compute the problem so; empty if it can."""
+        """Return why the kernel can't compute the problem with this tiling; empty if it can."""
         if self.block_m not in _CONSUMERS:
             return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
         registers = self.block_m * self.block_n // (128 * self.sharers)
@@ -245,7 +245,7 @@ class Tiling:
         return ""
 
     def _objection_to_pairs(self, problem: Problem) -> str:
-        """Return why it can't have pairs of columns in a tile; empty if it can."""
+        """Return why a tile can't have pairs of columns; empty if it can."""
         if self.swapped:
             return "pairs are columns of a tile, and would be rows with A and B swapped"
         each = self.block_n // 2
@@ -268,12 +268,12 @@ class Tiling:
 
     @cached_property
     def choice(self) -> dict[str, Any]:
-        """The fields, as JSON has them."""
+        """The fields as JSON values."""
         return asdict(self)
 
     @cached_property
     def words(self) -> str:
-        """The kernel and its tiles, for people."""
+        """The kernel and its tiles in words."""
         return f"the Hopper kernel, {self}"
 
     def __str__(self) -> str:
@@ -298,8 +298,8 @@ class Tiling:
 
 
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
-# The most accumulators of a thread, by whether operands are unaligned, which takes more threads of
-# fewer registers each, and by the number of consumers.
+# The most accumulators of a thread, by whether operands are unaligned, which takes more threads
+# with fewer registers each, and by the number of consumer warpgroups.
 _MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 
 
@@ -307,13 +307,13 @@ _MOST_REGISTERS = {False: {1: 192, 2: 192, 3: 96}, True: {1: 96, 2: 64, 3: 0}}
 def _rings(
     block_m: int, block_n: int, consumers: int, a_unaligned: bool, b_unaligned: bool
 ) -> tuple[int, int]:
-    """Return a tiling's ``out_columns`` and ``stages``."""
+    """Return the ``out_columns`` and the ``stages`` of a tiling."""
     tiling = Tiling(block_m, block_n, a_unaligned=a_unaligned, b_unaligned=b_unaligned)
     raw = tiling.raw_bytes(Problem(1, 1, 1, a_k_major=False, b_k_major=False))
 
     def stages(columns: int) -> int:
         rest = _SHARED_BYTES - _out_bytes(consumers, columns)
-        if raw:  # about as many as of the other ring
+        if raw:  # about as many stages as the raw ring has
             return max(2, min(4, rest // (tiling.stage_bytes + raw)))
         return min(MOST_STAGES, rest // tiling.stage_bytes)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tilewise.gemm.families.hopper.tiling import Tiling
 
 FILE = Path(__file__).parent / "tilings.json"
-# Of products that are not 16-byte aligned, whose tiles are realigned in shared memory.
+# The tilings for products that are not 16-byte aligned, whose tiles are realigned in shared memory.
 UNALIGNED_KERNELS = tuple(
     (block_m, block_n, 1, 1, split, stream_k)
     for block_m, block_n in (
@@ -21,16 +21,16 @@ UNALIGNED_KERNELS = tuple(
 
 
 class Kind(NamedTuple):
-    """What decides, of the problem that a kernel computes, which tilings there are for it.
+    """The properties of the problem that a kernel computes that decide on the tilings for it.
 
     Attributes
     ----------
     a_k_major, b_k_major, d_row_major, a_unaligned, b_unaligned : bool
-        As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them.
+        The fields of :class:`tilewise.gemm.families.hopper.tiling.Problem`.
     swapped : bool
-        Whether it is a product's with A and B swapped.
+        Whether it is a product's problem with A and B swapped.
     pairs, interleaved : bool
-        As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them.
+        The fields of :class:`tilewise.gemm.families.hopper.tiling.Problem`.
     """
 
     a_k_major: bool
@@ -44,9 +44,9 @@ class Kind(NamedTuple):
 
     @property
     def layout(self) -> str:
-        """The layout, as ``"NT"``, of the product with a row-major D that it computes."""
+        """The layout, as ``"NT"``, of the product with a row-major D that the kernel computes."""
         n, t = self.a_k_major, self.b_k_major
-        if not self.d_row_major:  # D's transpose is computed
+        if not self.d_row_major:  # the kernel computes D's transpose
             n, t = t, n
         return ("N" if n else "T") + ("T" if t else "N")
 
@@ -71,12 +71,12 @@ def tilings(kind: Kind) -> list[Tiling]:
 
 @cache
 def chosen() -> dict[str, list[tuple[int, ...]]]:
-    """Return what the planner chooses from, by the layout of aligned products with a row-major D.
+    """Return the planner's tilings by the layout of an aligned product with a row-major D.
 
     Each row has BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last wave is divided
-    along k, PING_PONG, and whether D's transpose is computed, from A and B swapped. The file is
-    written by benchmarks/choose_kernels.py. 64 x 64 with no cluster can compute every aligned
-    product.
+    along k, PING_PONG, and whether D's transpose is computed, from A and B swapped.
+    benchmarks/choose_kernels.py writes the file. The tiling of 64 x 64 without a cluster can
+    compute every aligned product.
     """
     found = json.loads(FILE.read_text(encoding="utf-8"))["tilings"]
     return {layout: [tuple(row) for row in rows] for layout, rows in found.items()}

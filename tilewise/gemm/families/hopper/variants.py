@@ -1,4 +1,4 @@
-"""The kernels that the Hopper kernel's source is compiled to."""
+"""The kernels that the source of the Hopper kernel is compiled to."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tilewise.kernel import SOURCES, Kernel
 
 SOURCE = SOURCES / "gemm" / "hopper.cu"
 SUM_SOURCE = SOURCE.with_name("hopper_sum.cu")
-KERNELS = 1024  # that are kept ready
+KERNELS = 1024  # the number of kernels that are kept ready
 
 
 class Variant(NamedTuple):
-    """What decides, besides the tiling, which kernel computes a product.
+    """The properties of a product, besides the tiling, that decide which kernel computes it.
 
     Attributes
     ----------
@@ -30,16 +30,16 @@ class Variant(NamedTuple):
         Whether k is the contiguous dimension of the kernel's A and B, which are swapped where the
         tiling swaps them.
     a_rows : int
-        Rows of a tile of A that are loaded. It makes a kernel of its own only where A is not
-        16-byte aligned: the loops of the threads that load it are unrolled over its rows.
-        Elsewhere it is an argument.
+        The rows of a tile of A that are loaded. Only if A is not 16-byte aligned does the number
+        make a kernel of its own, because the loops of the threads that load A are unrolled over its
+        rows; otherwise it is an argument.
     reads_c : bool
     d_row_major : bool
-        Whether D's rows are contiguous, as the kernel stores it, or its columns.
+        Whether D's rows are contiguous as the kernel stores it; otherwise its columns are.
     by_tma : bool
         Whether TMA stores D.
     pairs, interleaved : bool
-        As :class:`tilewise.gemm.families.hopper.tiling.Problem` has them. The macro PAIRS comes
+        The fields of :class:`tilewise.gemm.families.hopper.tiling.Problem`. The macro PAIRS comes
         with the epilogue (fused.py).
     """
 
@@ -85,7 +85,7 @@ class Variant(NamedTuple):
 
 @lru_cache(maxsize=KERNELS)
 def kernels_of(variant: Variant, tiling: Tiling, is_divided: bool) -> tuple[Kernel, ...]:
-    """Return the kernel, and with a stream-K tail the one that reduces it."""
+    """Return the kernel, and if there is a stream-K tail the kernel that reduces it."""
     defines = variant.defines(tiling, is_divided)
     kernel = Kernel(SOURCE, "hopper", defines)
     if not is_divided:
@@ -97,19 +97,19 @@ def kernels_of(variant: Variant, tiling: Tiling, is_divided: bool) -> tuple[Kern
 
 
 def may_prefetch(tiling: Tiling, is_divided: bool) -> bool:
-    """Return whether the first tiles may be prefetched to L2: behind hopper_sum it was no gain."""
+    """Return whether to prefetch the first tiles to L2, which is no gain before hopper_sum."""
     return not (tiling.is_unaligned or is_divided)
 
 
 def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
-    """Yield every kernel that a product can ask for, by the tilings that the planner chooses from.
+    """Yield every kernel that a product can need, by the tilings that the planner chooses from.
 
     Parameters
     ----------
     dtype : str
-        A's and B's: ``"float16"`` or ``"bfloat16"``.
+        The dtype of A and B, ``"float16"`` or ``"bfloat16"``.
     multiprocessors : int
-        The GPU's.
+        The number of the GPU's multiprocessors.
     """
     both = (False, True)
     found: dict[tuple[str, frozenset[tuple[str, Any]]], Kernel] = {}
@@ -124,7 +124,7 @@ def every_kernel(dtype: str, multiprocessors: int) -> Iterator[Kernel]:
 
 
 def _variants(kind: Kind, tiling: Tiling, dtype: str) -> Iterator[Variant]:
-    """Yield every variant of products of a kind for which a tiling may be chosen."""
+    """Yield every variant for products of a kind for which a tiling may be chosen."""
     both, large = (False, True), 1 << 20
     views = [
         Problem(

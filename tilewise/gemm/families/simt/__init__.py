@@ -1,1 +1,1 @@
-"""Products of float32 and float64 by tiles, of any layout."""
+"""Products of float32 and float64 in tiles, in any layout."""

@@ -1,4 +1,4 @@
-"""What the steps of the float32 and float64 kernels cost: the constants of their model."""
+"""The costs of the steps of the float32 and float64 kernels: the constants of their model."""
 
 from __future__ import annotations
 
@@ -22,22 +22,23 @@ class Costs:
     memory : float
         The share of the GPU's memory rate at which A and B are read and D is written.
     store, store_unaligned, store_staged : float
-        How many times longer a block's stores of D take than at that rate; where D's rows are not
-        16-byte aligned; and where those go through shared memory.
+        How many times longer a block's stores of D take than at the rate ``memory``: for aligned
+        rows, for rows of D that are not 16-byte aligned, and for unaligned rows that go through
+        shared memory.
     store_hidden : float
         The share of the stores' time that remains while another block computes.
     power : float
-        The power limit: the share of the steady state's slowdown that each tenfold of the
-        operations brings.
+        The share of the steady state's slowdown, which the power limit causes, for each factor of
+        ten in the number of operations.
     sector_bulk_k, sector_bulk_mn, sector_async : float
-        The seconds a byte that a tile takes longer where its rows are 16-byte but not 32-byte
-        aligned, as each takes one more sector: by bulk copies from K-major and from MN-major
-        matrices, and by other copies.
+        The seconds a byte that a tile takes longer if its rows are 16-byte but not 32-byte aligned,
+        since each row then takes one more sector: for bulk copies from K-major and from MN-major
+        matrices, and for other copies.
     pack, transpose : float
         The seconds of the launch that packs one or two matrices, and of each launch that transposes
         one.
     copy : float
-        The share of the memory rate at which those launches read and write.
+        The share of the memory rate at which the launches that pack and transpose read and write.
     """
 
     start: float
@@ -96,7 +97,7 @@ COSTS = {
         copy=0.939,
     ),
 }
-# How many times longer the k-steps of tiles take than in the loop in which they were measured.
+# The factor by which a k-step of these tiles takes longer than in the loop that measured it.
 FACTORS: dict[str, dict[str, float]] = {
     "float32": {
         "128x16x16 by 8x4": 1.013,

@@ -1,4 +1,4 @@
-"""Products of float32 and float64 in pieces: the last rows or columns of D computed apart."""
+"""Compute products of float32 and float64 in pieces: the last rows or columns of D apart."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
 from tilewise.places import ITEM_SIZES
 
-# The seconds that a product in pieces takes at least, the seconds until the GPU is full again after
-# a piece, and how many times faster pieces have to be than the whole.
+# The least seconds of a product that is worth cutting, the seconds until the GPU is full again
+# after a piece, and how many times faster pieces have to be than the whole.
 SHORTEST, BETWEEN, PIECES_MARGIN = 20e-6, 1.0e-6, 1.03
 FASTEST = (MAPPED | WIDE | COPYABLE,) * 2  # the traits of A and B for the fastest tiles
-PEAK = 0.97  # the share of the fastest tiles' speed that whole products have at most
-EDGE = 64  # rows or columns: few beyond whole ones of so many are computed apart
-# For a last wave that is computed apart: the share of it that is filled at most, the share of the
-# fastest tiles' speed at which it is taken to be computed then, and the seconds saved at least.
+PEAK = 0.97  # the most of the fastest tiles' speed that whole products reach
+EDGE = 64  # the few rows or columns beyond a multiple of it are computed apart
+# For a last wave that is computed apart: the most of it that may be filled, the share of the
+# fastest tiles' speed that it is assumed to reach, and the least seconds that it has to save.
 MOST_LEFT, APART_SPEED, LEAST_SAVED = 0.5, 0.7, 4e-6
-LONG_THIN = 0.03  # of the whole's seconds: a piece that takes longer may be faster by tiles
+LONG_THIN = 0.03  # share of the whole's seconds: a piece that takes longer may be faster by tiles
 
 _THIN = ThinReal()
 
 
 def in_pieces(product: Product, chip: Chip, whole: Offer) -> Offer | None:
-    """Return the best offer in pieces; None if none should be faster than the whole.
+    """Return the best offer in pieces; None if no offer should be faster than the whole.
 
-    Tiles that D fills only in part cost as much as others, and so do multiprocessors that wait for
-    the last of them. Without the last rows or columns there are neither, or fewer; and those few
-    lines, by a kernel that suits them, take less than what is saved. How many to cut follows from
-    the whole's tiles, and only the first cut that may gain is priced.
+    Tiles that D fills only in part cost as much as full ones, and so do multiprocessors that wait
+    for the last wave to end. Without the last rows or columns there is less of both, and a kernel
+    that suits those few lines takes less time for them than is saved. The whole's tiles decide how
+    many lines to cut, and only the first cut that may gain is priced.
     """
     if whole.seconds < SHORTEST:
         return None
@@ -61,7 +61,7 @@ def _tiles(words: str, dtype: str, chip: Chip) -> AnyTiles:
 
 
 def _few_lines(product: Product) -> tuple[int, int]:
-    """Return the rows and the columns beyond whole tiles, where the thin kernel takes them."""
+    """Return the rows and the columns beyond whole tiles, if the thin kernel takes them."""
     rows, columns = product.m % EDGE, product.n % EDGE
     return (
         rows if rows <= MOST and rows < product.m else 0,
@@ -74,7 +74,7 @@ def _waves(
 ) -> list[tuple[int, int]]:
     """Return the rows or the columns beyond whole waves of blocks, whichever promise more.
 
-    There are none where many blocks are left over, or would not take much less time apart.
+    Return none if many blocks are left over, or if they would not take much less time apart.
     """
     m, n, batch = product.m, product.n, product.batch
     down, across = -(-m // edges[0]), -(-n // edges[1])
@@ -95,7 +95,7 @@ def _waves(
 
 
 def _least(product: Product, chip: Chip, rows: int, columns: int) -> float:
-    """Return a lower bound on the seconds of a product and of its last rows and columns, apart."""
+    """Return a lower bound on the seconds of a product whose last rows and columns are apart."""
     if not (rows or columns):
         return math.inf
     m, n, k, batch = product.m, product.n, product.k, product.batch
@@ -114,7 +114,7 @@ def _least(product: Product, chip: Chip, rows: int, columns: int) -> float:
 
 
 def _cut(product: Product, chip: Chip, rows: int, columns: int, whole: Offer) -> Offer | None:
-    """Return the offer with the last rows and columns apart; None if that is no faster."""
+    """Return the offer with the last rows and columns apart; None if it is no faster."""
     operations = 2.0 * product.batch * product.m * product.n * product.k
     left = whole.seconds / PIECES_MARGIN
     chosen: list[tuple[Piece, Offer]] = []

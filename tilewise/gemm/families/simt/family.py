@@ -1,4 +1,4 @@
-"""The family for float32 and float64: kernels by tiles, without tensor cores and with them."""
+"""The family for float32 and float64, whose kernels work with and without tensor cores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tilewise.kernel import Kernel
 
 
 class Simt:
-    """The family."""
+    """The family of the kernels for float32 and float64."""
 
     name = offers.NAME
 
@@ -48,14 +48,14 @@ class Simt:
         yield from offers.all_in_one(product, chip)
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
+        """Return the offer with these choices; None if the product can't be computed with them."""
         if "pieces" in choice:
             found = self.best(product, chip)
             return found if found is not None and found.choice == choice else None
         return next((each for each in self.offers(product, chip) if each.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
-        """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
+        """Yield every kernel that :meth:`best` can choose, and those of the copies."""
         if chip is None or dtype not in REAL:
             return
         overlap = chip.is_hopper

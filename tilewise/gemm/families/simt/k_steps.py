@@ -1,4 +1,4 @@
-"""The times of k-steps, measured on an H200: what a block needs to copy and to multiply tiles."""
+"""The times of k-steps measured on an H200, in which a block copies and multiplies tiles."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any
 from tilewise.gemm.families.simt.matrices import Access
 
 FILE = Path(__file__).parent / "k_steps.json"
-STEADY = ", steady state"  # of the record's keys: behind a while of the same kernel alone
+STEADY = ", steady state"  # ends a key for times after a while of the same kernel alone
 
 
 @cache
 def record() -> dict[str, Any]:
-    """Return what was measured, with the date and the machine."""
+    """Return the record of what was measured, with the date and the machine."""
     found: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
     return found
 
 
 def is_measured(dtype: str, tiles: str) -> bool:
-    """Return whether the k-steps of these tiles were measured, with A K-major and B MN-major."""
+    """Return whether the k-steps of these tiles were measured with A K-major and B MN-major."""
     return f"{dtype} {tiles}" in record()[_key(Access(True), Access(False))]
 
 
 def seconds(dtype: str, tiles: str, a: Access, b: Access) -> tuple[float, ...]:
-    """Return how long a k-step of 1, 2, ... blocks of each multiprocessor at once takes."""
+    """Return the seconds of a k-step with 1, 2, ... blocks on each multiprocessor at once."""
     return _seconds(_key(a, b), dtype, tiles)
 
 
@@ -43,7 +43,7 @@ def _seconds(key: str, dtype: str, tiles: str) -> tuple[float, ...]:
 
 
 def _key(a: Access, b: Access) -> str:
-    """Return the record's words for how A and B are read."""
+    """Return the record's key for how A and B are read."""
     return f"A {_words(a)}, B {_words(b)}"
 
 

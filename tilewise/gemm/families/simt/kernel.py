@@ -47,26 +47,26 @@ def objection(product: Product) -> str:
 
 
 def is_swapped(product: Product) -> bool:
-    """Return whether A and B are swapped: where D's columns are contiguous and its rows are not."""
+    """Return whether A and B are swapped: D's columns are contiguous and its rows are not."""
     return product.d.column_stride != 1 and product.d.row_stride == 1
 
 
 def swapped(product: Product) -> Product:
-    """Return the product as the kernels compute it: transposed where it :func:`is_swapped`."""
+    """Return the product as the kernels compute it: transposed if it :func:`is_swapped`."""
     return product.transposed if is_swapped(product) else product
 
 
 class Choice(NamedTuple):
-    """A way to compute a product, with the product.
+    """A way to compute a product, together with the product.
 
     Attributes
     ----------
     seconds : float
-        The time that it should take.
+        The seconds that it should take.
     reading : Reading
     tiles : Tiles or TensorTiles
     parts : int
-        The parts that k is divided into.
+        The number of parts that k is divided into.
     """
 
     seconds: float
@@ -76,14 +76,14 @@ class Choice(NamedTuple):
 
 
 def plan(choice: Choice, chip: Chip, is_swapped: bool) -> Plan:
-    """Return the launches for a choice.
+    """Return the plan of a choice's launches.
 
     Parameters
     ----------
     choice : Choice
     chip : Chip
     is_swapped : bool
-        Whether the choice's product is one that was :func:`swapped`.
+        Whether the choice's product was :func:`swapped`.
     """
     product, tiles, parts = choice.reading.product, choice.tiles, choice.parts
     places = {A: Place(B if is_swapped else A), B: Place(A if is_swapped else B)}
@@ -102,8 +102,8 @@ def plan(choice: Choice, chip: Chip, is_swapped: bool) -> Plan:
     sums = Place(WORKSPACE, used) if parts > 1 else None
     steps.append(_multiply(choice, places, sums, chip))
     if transposed:
-        # A kernel that begins before a transposition has ended keeps its division of a
-        # multiprocessor's memory, with next to no L1 cache.
+        # If a kernel began before a transposition has ended, it would run with the transposition's
+        # division of a multiprocessor's memory, which leaves next to no L1 cache.
         after = steps[len(transposed)]
         steps[len(transposed)] = Step(after.kernel, replace(after.launch, overlap=False))
     if sums is not None:
@@ -153,7 +153,7 @@ def _multiply(choice: Choice, places: dict[int, Place], sums: Place | None, chip
         )
     blocks = tiles.blocks(product)
     own = tiles.shared(product.dtype, of_a.is_k_major, of_b.is_k_major)
-    # For other GPUs than Hopper dmma.cu declares none itself.
+    # On other GPUs than Hopper, dmma.cu declares no shared memory itself.
     shared = own if tiles.by_tensor_cores else 0
     if chip.is_hopper:
         shared = _idle(-(-blocks * parts // chip.multiprocessors), tiles.residents, own)
@@ -187,10 +187,10 @@ def _map(
 
 
 def _idle(waiting: int, residents: int, own: int) -> int:
-    """Return the shared memory that a block asks for only to have few neighbours.
+    """Return the unused shared memory that a block asks for to have few neighbours.
 
-    Blocks that begin before others have ended are not spread evenly: where each multiprocessor
-    should have ``waiting`` of them, some might get all ``residents`` that it can hold, and others
+    Blocks that begin before others have ended are not spread evenly: if each multiprocessor should
+    have ``waiting`` of them, some might get as many as they can hold, ``residents``, and others
     none.
     """
     if waiting >= residents:  # the hardware holds no more
@@ -206,7 +206,7 @@ def kernel_of(dtype: str, way: Way, overlap: bool) -> Kernel:
     dtype : str
     way : Way
     overlap : bool
-        Whether it may begin before the kernel ahead of it in the stream has ended.
+        Whether the kernel may begin before the one ahead of it in the stream has ended.
     """
     read_a, read_b = (
         (x.is_k_major, 1 if way.tiles.bulk else _width(dtype, x)) for x in (way.a, way.b)
@@ -215,7 +215,7 @@ def kernel_of(dtype: str, way: Way, overlap: bool) -> Kernel:
 
 
 def _width(dtype: str, x: Access) -> int:
-    """Return the elements of one copy that is no bulk copy."""
+    """Return the elements of one copy that is not a bulk copy."""
     return 1 if x.is_k_major or x.is_unaligned else ALIGNMENT // ITEM_SIZES[dtype]
 
 
@@ -225,7 +225,7 @@ def _kernel(
 ) -> Kernel:
     """Return a kernel, by whether A and B are K-major and the elements of one copy of each.
 
-    Bulk copies have no such width: 1 stands for theirs.
+    Bulk copies have no such width, and take 1.
     """
     defines = {
         "real": REAL[dtype], **tiles.macros,

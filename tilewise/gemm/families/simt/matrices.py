@@ -19,11 +19,11 @@ class Matrix(NamedTuple):
     is_k_major : bool
         Whether k is the contiguous dimension.
     pitch : int
-        The elements from one row to the next; of an MN-major matrix from one k to the next.
+        The elements from one row to the next; for an MN-major matrix from one k to the next.
     width : int
         The elements of one copy.
     rows : int
-        The rows that may be read, which in a packed MN-major matrix are more than there are.
+        The rows that may be read; a packed MN-major matrix may have more than the product.
     is_mapped : bool
         Whether a tensor map can describe it, so that bulk copies can read it.
     """
@@ -47,8 +47,8 @@ def matrix_of(
 ) -> Matrix | None:
     """Return how the kernel reads rows of k elements; None if it can't.
 
-    A launch is made by it. What a price needs of that, :func:`traits_of` says in a fraction of the
-    time.
+    Launches are made from it. A price needs less, which :func:`traits_of` returns in a fraction of
+    the time.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def matrix_of(
     rows, k, batch : int
     dtype : str
     is_packed : bool
-        Whether whole 16-byte pieces may be read behind an MN-major matrix's last row.
+        Whether whole 16-byte pieces may be read beyond an MN-major matrix's last row.
     """
     item = ITEM_SIZES[dtype]
     width = ALIGNMENT // item
@@ -84,25 +84,25 @@ def matrix_of(
     return None
 
 
-# What of a matrix decides which tiles compute a product fastest, as bits: whether it is K-major,
-# has a tensor map, is MN-major and copied by 16 bytes, has rows that are 16-byte but not 32-byte
-# aligned, is a single row; and whether it may be copied before.
+# The traits of a matrix that decide which tiles compute a product fastest, as bits: whether it is
+# K-major, has a tensor map, is MN-major and copied by 16 bytes, has rows that are 16-byte but not
+# 32-byte aligned, is a single row, and may be copied first.
 K_MAJOR, MAPPED, WIDE, SPLITS_SECTORS, SINGLE, COPYABLE = (1 << i for i in range(6))
 TRAITS = tuple(
     bits
     for bits in range(1 << 6)
     if not bits & WIDE or (bits & MAPPED and not bits & (K_MAJOR | SINGLE))
 )
-"""The combinations of those bits that there are."""
+"""The possible combinations of the traits' bits."""
 
-MOST_COPIED = 1 << 42  # elements: a launch copies one tile a block
+MOST_COPIED = 1 << 42  # elements: a block of the launch copies one tile
 
 
 def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int:
     """Return the traits of a matrix as bits; -1 if the kernel can't read it.
 
-    Products are priced by them. They agree with :func:`matrix_of`, and with the copies that
-    :func:`tilewise.gemm.families.simt.readings.readings` offers, at a fraction of their time.
+    Products are priced by the traits. They agree with :func:`matrix_of`, and with the copies that
+    :func:`tilewise.gemm.families.simt.readings.readings` offers, and take a fraction of the time.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int
 
 @dataclass(frozen=True)
 class Access:
-    """How the kernel reads a matrix, as far as it decides the time of a k-step.
+    """How the kernel reads a matrix, as far as that decides the time of a k-step.
 
     Attributes
     ----------
@@ -156,14 +156,14 @@ class Access:
 
 
 NONE, PACKED, TRANSPOSED = range(3)
-"""How a matrix is copied before the kernel reads it."""
+"""How a matrix is copied before the kernel reads it: not at all, packed or transposed."""
 
 
 def accesses(traits: int) -> list[tuple[int, Access, bool, bool]]:
-    """Return the ways to read a matrix of these traits; the first copies nothing.
+    """Return the ways to read a matrix with these traits; the first one copies nothing.
 
-    Each is how the matrix is copied before, how the kernel reads it then, and whether it does so by
-    tensor maps and by 16 bytes.
+    Each way is how the matrix is copied first, how the kernel then reads it, and whether it can do
+    so by tensor maps and by 16 bytes.
     """
     is_k_major, is_mapped = bool(traits & K_MAJOR), bool(traits & MAPPED)
     is_wide, is_single = bool(traits & WIDE), bool(traits & SINGLE)

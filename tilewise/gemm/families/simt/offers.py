@@ -1,4 +1,4 @@
-"""What the float32 and float64 kernels offer for a product in one piece."""
+"""The offers of the float32 and float64 kernels for a product in one piece."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
 
-NAME = "simt"  # the family's
+NAME = "simt"  # the family's name
 _COPIED = {PACKED: "packed", TRANSPOSED: "transposed"}
 
 
@@ -29,7 +29,8 @@ def in_one(product: Product, chip: Chip, operations: float = 0.0) -> Offer | Non
     product : Product
     chip : Chip
     operations : float, optional
-        The operations of the product that this one is a piece of, which decide the clock.
+        The number of operations of the product that this one is a piece of, which decides the
+        clock.
     """
     found = priced(product, chip, operations)
     place = None if found is None else found.best()
@@ -37,7 +38,7 @@ def in_one(product: Product, chip: Chip, operations: float = 0.0) -> Offer | Non
 
 
 def in_order(product: Product, chip: Chip) -> Offer | None:
-    """Return the fastest offer in which each thread sums along all of k; None if there is none."""
+    """Return the fastest offer whose threads sum along all of k; None if there is none."""
     found = priced(product, chip)
     if found is not None:
         for row, column in found.ranked():
@@ -56,7 +57,7 @@ def all_in_one(product: Product, chip: Chip) -> Iterator[Offer]:
 
 
 def choices(product: Product, chip: Chip) -> Iterator[Choice]:
-    """Yield every way to compute a product in one piece, as the kernel is given it."""
+    """Yield every way to compute a product in one piece, in the form that the kernel takes."""
     found = priced(product, chip)
     if found is not None:
         for row, column in found.ranked():

@@ -1,4 +1,4 @@
-"""How the kernels for float32 and float64 read a product: A and B in place, or copied before."""
+"""How the float32 and float64 kernels read a product: A and B in place, or copied first."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Copy = Packing | Transposition
 
 
 class Reading(NamedTuple):
-    """Where the kernel finds a product's matrices.
+    """The places of a product's matrices for the kernel.
 
     Attributes
     ----------
     product : Product
-        As the kernel computes it, with the strides of A and B or of their copies.
+        The product as the kernel computes it, with the strides of A and B or of their copies.
     a, b : Matrix
         A, and B transposed.
     copies : tuple of (int, Packing or Transposition)
-        Which of A and B are copied before, and how.
+        The copies of A and B that are made first: which matrix, and how.
     """
 
     product: Product
@@ -59,9 +59,9 @@ class Reading(NamedTuple):
 def readings(product: Product) -> list[Reading]:
     """Return every way to read a product; none if the kernel can't. The first copies nothing.
 
-    A 16-byte aligned matrix is read by bulk copies, or by pieces of 16 bytes where it is MN-major.
-    An unaligned one is read element by element, or packed before; and a K-major one may be
-    transposed before.
+    A 16-byte aligned matrix is read by bulk copies, or by pieces of 16 bytes if it is MN-major. An
+    unaligned one is read element by element, or packed first. A K-major one may also be transposed
+    first.
     """
     every = (NONE, PACKED, TRANSPOSED)
     of_a, of_b = ([_side(product, which, copy) for copy in every] for which in (A, B))
@@ -77,7 +77,7 @@ def reading_of(product: Product, copies: tuple[int, int]) -> Reading:
 
 
 class _Side(NamedTuple):
-    """A, or B transposed: where the kernel reads it, how, and by what copy it came there."""
+    """A, or B transposed: its place, how the kernel reads it, and the copies that it takes."""
 
     operand: Operand
     matrix: Matrix
@@ -92,7 +92,7 @@ def _reading(product: Product, a: _Side, b: _Side) -> Reading:
 
 
 def _side(product: Product, which: int, copy: int) -> _Side | None:
-    """Return a matrix of rows of k elements as it is, or copied so; None where it can't be."""
+    """Return a matrix of rows of k elements as it is, or copied; None if it can't be copied so."""
     k, batch, dtype = product.k, product.batch, product.dtype
     if which == A:
         operand, rows = product.a, product.m
@@ -122,7 +122,7 @@ def _side(product: Product, which: int, copy: int) -> _Side | None:
 def _packing(
     operand: Operand, rows: int, k: int, batch: int, dtype: str, is_k_major: bool
 ) -> Packing | None:
-    """Return the packing of a matrix as 16-bit elements; None if there are too many."""
+    """Return the packing of a matrix as 16-bit elements; None if they are too many."""
     half = ITEM_SIZES[dtype] // pack.ITEM_SIZE
     lines, columns = (rows, half * k) if is_k_major else (k, half * rows)
     if batch * max(lines, columns) > pack.LARGEST or min(rows, k, batch) < 1:

@@ -1,4 +1,4 @@
-"""How long products of float32 and float64 should take, as one NumPy expression over many ways."""
+"""The time that float32 and float64 products should take, for many ways at once."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tilewise.gemm.families.simt.matrices import NONE, PACKED, TRANSPOSED, Acces
 from tilewise.gemm.families.simt.tiles import AnyTiles
 from tilewise.places import ITEM_SIZES
 
-MOST_PARTS = 256  # of k
-L2_BYTES = 21.0  # that the L2 cache delivers to a multiprocessor in a clock
-LOGARITHM = 9.5  # of the operations from which on the power limit is felt, to base 10
+MOST_PARTS = 256  # the most parts of k
+L2_BYTES = 21.0  # bytes that the L2 cache delivers to a multiprocessor in a clock
+LOGARITHM = 9.5  # to base 10, of the operations from which on the power limit is felt
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class Way(NamedTuple):
     a, b : Access
         How the kernel reads A and B.
     copy_a, copy_b : int
-        How A and B are copied before: not at all, packed or transposed.
+        How A and B are copied first: not at all, packed or transposed.
     """
 
     tiles: AnyTiles
@@ -58,7 +58,7 @@ LANES = np.array([splitk.most_lanes(int(count)) for count in PARTS], float)
 
 
 class Table:
-    """Ways to compute a product as columns of numbers, one row a way.
+    """Ways to compute a product as columns of numbers, one row for each way.
 
     Parameters
     ----------
@@ -66,17 +66,17 @@ class Table:
     chip : Chip
     ways : sequence of Way
     costs : Costs, optional
-        By default those of the dtype.
+        The costs of the model, by default those of the dtype.
     factors : mapping of str to float, optional
-        How many times longer the k-steps of tiles take than they were measured; by default those
-        of the dtype.
+        The factors by which the k-steps of tiles take longer than measured; by default those of the
+        dtype.
 
     Attributes
     ----------
     copied : array of int
-        How each way copies A and B before.
+        How each way copies A and B first.
     peak : float
-        The multiply-adds a second of the fastest tiles, on the whole GPU.
+        The multiply-adds a second that the fastest tiles reach on the whole GPU.
     """
 
     def __init__(
@@ -98,8 +98,9 @@ class Table:
         self._residents = column("residents")[:, np.newaxis]
         self._k_of_parts = column("block_k")[:, np.newaxis] * PARTS
         self._set_k_steps(ways, FACTORS[dtype] if factors is None else factors)
-        # Each generation of blocks has a prologue, and an epilogue of which the first block's
-        # stores hide behind nothing. Undivided, they may be unaligned; sums of parts are not.
+        # Each generation of blocks has a prologue, and an epilogue in which the stores of the first
+        # block overlap nothing. The stores of an undivided product may be unaligned; those of the
+        # parts' sums are not.
         stores = (self._block_m * self._block_n)[:, np.newaxis] * self._item
         stores = stores * chip.multiprocessors / (costs.memory * chip.memory)
         stages_rows = np.array([[way.tiles.stages_rows(dtype)] for way in ways])
@@ -123,10 +124,10 @@ class Table:
         self._has_copies = bool(self.copied.any())
 
     def _set_k_steps(self, ways: Sequence[Way], factors: Mapping[str, float]) -> None:
-        """Look up the seconds of each way's k-steps, in numbers that :meth:`seconds` indexes.
+        """Look up the seconds of each way's k-steps, in an array that :meth:`seconds` indexes.
 
-        A row has those of so many blocks of a multiprocessor, none to all that it holds at once,
-        and then those of as many that are left behind whole waves.
+        A row has the seconds for 0, 1, ... blocks of a multiprocessor, up to all that it holds at
+        once, and then those for as many blocks that are left over after whole waves.
         """
         slower_clock = H200.clock / self.chip.clock
         most = int(self._residents.max())
@@ -141,8 +142,9 @@ class Table:
                 measured = _by_slower_arithmetic(self.dtype, tiles, measured, factor, own, of_h200)
                 factor, of_power = 1.0, 0.0
             found = [0.0, *(slower_clock * factor * each for each in measured)]
-            # Two that began together end together, and two of what is left may follow them on one
-            # multiprocessor; more of them are spread by then.
+            # If two blocks are resident, they began together and end together, so two of the blocks
+            # that are left over may follow them on one multiprocessor; with more residents they are
+            # spread by then.
             behind = [0.0, found[2], found[2]] if tiles.residents == 2 else found
             steps[row, : len(found)] = found
             steps[row, most + 1 : most + 1 + len(behind)] = behind
@@ -180,14 +182,14 @@ class Table:
         ----------
         m, n, k, batch : int
         counts : int, optional
-            How many of :data:`PARTS`, from the first one on.
+            The number of :data:`PARTS` to take, from the first one on.
         shares : (bool, bool), optional
-            Whether all products of the batch share one A, and one B.
+            Whether all products of the batch share one A, and whether they share one B.
         is_unaligned : bool, optional
             Whether D's rows are not 16-byte aligned.
         operations : float, optional
-            The operations by which the power limit sets the clock, where this product is a piece of
-            a larger one.
+            The number of operations by which the power limit sets the clock, if this product is a
+            piece of a larger one.
         """
         costs, item, memory_rate = self.costs, self._item, self.chip.memory
         parts = PARTS[:counts]
@@ -228,7 +230,7 @@ class Table:
 
 
 def _arithmetic(dtype: str, tiles: AnyTiles, chip: Chip) -> float:
-    """Return the clocks that the multiply-adds of a block's k-step take at least."""
+    """Return the least clocks that the multiply-adds of a block's k-step take."""
     rate = chip.multiply_adds(dtype, tiles.by_tensor_cores) / chip.clock
     return tiles.block_m * tiles.block_n * tiles.block_k / rate
 
@@ -241,18 +243,18 @@ def _by_slower_arithmetic(
     own: float,
     of_h200: float,
 ) -> tuple[float, ...]:
-    """Return what k-steps take on a GPU that begins fewer multiply-adds in a clock than an H200.
+    """Return the seconds of k-steps on a GPU with fewer multiply-adds a clock than an H200.
 
     Parameters
     ----------
     dtype : str
     tiles : Tiles or TensorTiles
     measured : sequence of float
-        The seconds of 1, 2, ... blocks on an H200, at whose clock the result is too.
+        The seconds with 1, 2, ... blocks on an H200; the result is at an H200's clock too.
     factor : float
-        How many times longer they take than they were measured.
+        The factor by which they take longer than measured.
     own, of_h200 : float
-        The clocks that a block's multiply-adds take on that GPU, and on an H200.
+        The clocks that a block's multiply-adds take on the GPU, and on an H200.
 
     Notes
     -----
@@ -273,7 +275,7 @@ def _by_slower_arithmetic(
 
 
 def _sector_cost(costs: Costs, bulk: bool, x: Access) -> float:
-    """Return the seconds a byte for the sectors that unaligned rows take beside their own."""
+    """Return the seconds a byte for the additional sectors of unaligned rows."""
     if not x.splits_sectors or x.is_unaligned:
         return 0.0
     if not bulk:

@@ -1,4 +1,4 @@
-"""The tile sizes of the kernels for float32 and float64, and what the planner chooses from."""
+"""The tile sizes of the kernels for float32 and float64, and the planner's choices among them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.product import Product
 from tilewise.places import ITEM_SIZES
 
-PADDING = 4  # elements of a row of shared memory, of pipeline.cuh
-SWIZZLE, SWIZZLED = 128, 1024  # bytes, of simt_tma.cuh
-BARRIERS = 16  # bytes of a stage, of dmma_tma.cuh
+PADDING = 4  # elements of a row of shared memory, as in pipeline.cuh
+SWIZZLE, SWIZZLED = 128, 1024  # bytes, as in simt_tma.cuh
+BARRIERS = 16  # bytes of a stage, as in dmma_tma.cuh
 
 
 class Blocks:
-    """What tiles of every kernel have in common: how many blocks compute D."""
+    """The base of the tiles of all kernels: the number of blocks that compute D."""
 
     block_m: int
     block_n: int
     slices: int = 1
 
     def blocks(self, product: Product) -> int:
-        """Return how many blocks compute D, where they do not divide k."""
+        """Return how many blocks compute D if they do not divide k."""
         down, across = -(-product.m // self.block_m), -(-product.n // self.block_n)
         return down * across * product.batch
 
@@ -42,7 +42,7 @@ class Tiles(Blocks):
     thread_m, thread_n : int
         The tile of D that a thread computes.
     lanes_m : int
-        How many of a warp's 32 lanes lie down the rows of its tile.
+        The number of a warp's 32 lanes that lie along the rows of its tile.
     stages : int
         The pipeline stages in shared memory.
     double_buffer : bool
@@ -51,16 +51,16 @@ class Tiles(Blocks):
         ``ORDER_M``, ``ORDER_N``, ``BY_ROWS`` and ``INNER_BY_ROWS``: the order in which a thread
         goes through its elements.
     residents : int
-        The blocks of a multiprocessor at once.
+        The number of blocks that a multiprocessor holds at once.
     bulk : bool
-        Whether bulk copies by tensor maps fill the tiles, on Hopper GPUs: ``simt_tma.cuh``.
+        Whether bulk copies by tensor maps fill the tiles, on Hopper GPUs (``simt_tma.cuh``).
     level : int
-        The optimization level of ptxas, which at 1 keeps the order of the multiply-adds.
+        The optimization level of ptxas; at 1 it keeps the order of the multiply-adds.
     slices : int
-        The groups of warps that share each k-step.
+        The number of groups of warps that share each k-step.
     wide_only : bool
-        Whether the kernel takes A and B only where both are MN-major and copied by 16 bytes.
-        Products that suit such large tiles have other matrices copied before.
+        Whether the kernel takes A and B only if both are MN-major and copied by 16 bytes. Products
+        that suit such large tiles have other matrices copied first.
     """
 
     block_m: int
@@ -88,14 +88,14 @@ class Tiles(Blocks):
         return f"{name} in {self.slices} slices" if self.slices > 1 else name
 
     def stages_rows(self, dtype: str) -> bool:
-        """Return whether unaligned rows of D are stored by way of shared memory (simt.cu)."""
-        line = 32 // self.lanes_m * self.thread_n  # of a warp's tile
+        """Return whether unaligned rows of D are stored through shared memory (simt.cu)."""
+        line = 32 // self.lanes_m * self.thread_n  # columns of a warp's tile
         is_short = self.thread_n * ITEM_SIZES[dtype] <= 32
         return self.slices == 1 and is_short and (line % 32 == 0 or 32 % line == 0)
 
     @property
     def threads(self) -> int:
-        """The threads of a block."""
+        """The number of threads of a block."""
         return self.slices * self.block_m * self.block_n // (self.thread_m * self.thread_n)
 
     @property
@@ -112,7 +112,7 @@ class Tiles(Blocks):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The options of NVRTC."""
+        """The options for NVRTC."""
         return () if self.level == 3 else (f"--ptxas-options=-O{self.level}",)
 
     def takes(
@@ -131,13 +131,13 @@ class Tiles(Blocks):
         """
         if not self.bulk:
             return is_wide or not self.wide_only
-        # The pieces of a swizzled row are where a thread expects them if a warp's rows of one index
-        # have 128 bytes between them. A thread stores pieces of D, so B is MN-major.
+        # The pieces of a swizzled row are where a thread expects them if the rows of a warp that
+        # have one index are 128 bytes apart. A thread stores pieces of D, so B is MN-major.
         reads_k_major = self.lanes_m * self.block_k * ITEM_SIZES[dtype] == SWIZZLE
         return is_mapped and not b_is_k_major and (reads_k_major or not a_is_k_major)
 
     def box(self, edge: int, is_k_major: bool) -> tuple[int, int]:
-        """Return the box of one bulk copy, from a matrix of which a tile has ``edge`` rows."""
+        """Return the box of one bulk copy from a matrix of which a tile has ``edge`` rows."""
         return (self.block_k, edge) if is_k_major else (edge, self.block_k)
 
     def shared(self, dtype: str, a_is_k_major: bool, b_is_k_major: bool) -> int:
@@ -162,11 +162,11 @@ class TensorTiles(Blocks):
     stages : int
         The pipeline stages in shared memory.
     residents : int
-        The blocks of a multiprocessor at once.
+        The number of blocks that a multiprocessor holds at once.
     bulk : bool
-        Whether bulk copies by tensor maps fill the tiles, on Hopper GPUs, and not cp.async.
+        Whether bulk copies by tensor maps fill the tiles, on Hopper GPUs, rather than cp.async.
     double_buffer : bool
-        With cp.async, whether an inner step's operands are read from shared memory one step ahead.
+        Whether, with cp.async, an inner step's operands are read from shared memory one step ahead.
     block_k : int
         The depth of a k-step.
     """
@@ -191,17 +191,17 @@ class TensorTiles(Blocks):
 
     @property
     def words(self) -> str:
-        """The kernel, for people."""
+        """The kernel in words."""
         how = "" if self.bulk else ", without tensor maps"
         return f"the kernel by tensor cores{how}"
 
     @property
     def threads(self) -> int:
-        """The threads of a block."""
+        """The number of threads of a block."""
         return 32 * self.warps_m * self.warps_n
 
     def stages_rows(self, dtype: str) -> bool:
-        """Return whether unaligned rows of D are stored by way of shared memory: never."""
+        """Return False: unaligned rows of D are not stored through shared memory."""
         return False
 
     @property
@@ -221,7 +221,7 @@ class TensorTiles(Blocks):
         return dtype == "float64" and (is_mapped or not self.bulk)
 
     def box(self, edge: int, is_k_major: bool) -> tuple[int, int]:
-        """Return the box of one bulk copy, from a matrix of which a tile has ``edge`` rows."""
+        """Return the box of one bulk copy from a matrix of which a tile has ``edge`` rows."""
         return self.block_k, (edge if is_k_major else self.block_k)
 
     def shared(self, dtype: str, a_is_k_major: bool, b_is_k_major: bool) -> int:
@@ -244,8 +244,9 @@ SMALL: dict[str, dict[int, Tiles]] = {
     },
 }
 
-# What the planner chooses from: the tiles that together lose least on random products and on the
-# suites (benchmarks/fit_simt.py). They are few: each needs kernels for every layout and alignment.
+# The tiles that the planner chooses from: those that together lose least on random products and on
+# the suites (benchmarks/fit_simt.py). They are few, because each needs kernels for every layout and
+# alignment.
 TILES: dict[str, tuple[Tiles, ...]] = {
     "float32": (
         Tiles(16, 64, 32, 4, 4, 4, 4, True, (2, 4, 1, 1), 5, slices=2),
@@ -261,7 +262,8 @@ TILES: dict[str, tuple[Tiles, ...]] = {
         Tiles(64, 256, 16, 8, 16, 2, 3, True, (1, 8, 1, 1), 2, bulk=True, level=1),
     ),
     "float64": (
-        # Not the ladder's 8 blocks of a multiprocessor: the epilogue's registers are too many.
+        # Not the ladder's 8 blocks of a multiprocessor, since the epilogue takes too many
+        # registers.
         replace(SMALL["float64"][32], residents=6),
         Tiles(64, 64, 16, 8, 8, 8, 2, True, (2, 1, 0, 0), 4, level=1),
         Tiles(16, 64, 16, 4, 8, 4, 3, False, (4, 2, 0, 1), 7),
@@ -286,7 +288,7 @@ TENSOR_TILES = (
     TensorTiles(32, 32, 2, 2, 4, 5, bulk=False, double_buffer=True),
 )
 
-# The tiles of every kernel for a dtype.
+# The tiles of every kernel, by dtype.
 EVERY: dict[str, tuple[AnyTiles, ...]] = {
     **TILES,
     "float64": (*TILES["float64"], *TENSOR_TILES),
@@ -295,9 +297,9 @@ EVERY: dict[str, tuple[AnyTiles, ...]] = {
 
 @cache
 def tiles_for(dtype: str, chip: Chip) -> tuple[AnyTiles, ...]:
-    """Return the tiles for a GPU: where it has tensor cores for the dtype, theirs alone.
+    """Return the tiles for a GPU, only those for tensor cores if it has them for the dtype.
 
-    There are as many blocks of a multiprocessor as its shared memory has room for.
+    The number of resident blocks is limited by a multiprocessor's shared memory.
     """
     by_tensor_cores = dtype == "float64" and chip.has_float64_tensor_cores
     return tuple(
@@ -325,13 +327,13 @@ RUNG: dict[str, dict[int, Tiles]] = {
     "float64": {
         **SMALL["float64"],
         64: Tiles(64, 64, 16, 8, 8, 8, 2, True, (1, 1, 0, 0), 4, level=1),
-        # Not measured; of two stages where three take more than the 48 KB of a static array.
+        # Not measured; it has two stages where three take more than the 48 KB of a static array.
         96: Tiles(96, 64, 8, 6, 8, 8, 3, True, (2, 4, 1, 0), 2, level=1),
         128: Tiles(128, 128, 8, 8, 8, 8, 2, True, (4, 4, 1, 0), 1, level=1),
         192: Tiles(192, 64, 8, 12, 8, 8, 2, True, (4, 1, 0, 0), 1),
     },
 }
-# The rung's tiles, by their rows, that store an unaligned D by way of shared memory: with it 2049
-# cubed takes 393 µs instead of 416. The loops of the other tiles are slower with it, because the
-# compiler chooses other registers for them.
+# The rows of the rung's tiles that store an unaligned D through shared memory: with it, 2049 cubed
+# takes 393 µs instead of 416. The loops of the other tiles are slower with it, because the compiler
+# chooses other registers for them.
 RUNG_STAGED = (192,)

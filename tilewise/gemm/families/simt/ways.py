@@ -22,12 +22,13 @@ from tilewise.gemm.product import ALIGNMENT, REAL, Operand, Product
 from tilewise.places import ITEM_SIZES
 
 MOST_WORKSPACE = 1 << 28  # bytes of the parts' sums
-LEAST_K = 64  # of a part
-# Blocks of a multiprocessor for which k is divided, as more than fill the GPU several times only
-# add sums; the numbers of parts that are compared at least; and the elements of a large tile of D.
+LEAST_K = 64  # the least k of a part
+# k is divided for at most so many blocks of a multiprocessor, as more than fill the GPU several
+# times only add sums; the least numbers of parts that are compared; and the elements of a large
+# tile of D.
 MOST_BLOCKS, LEAST_COUNTS, LARGE_TILE = 8, 4, 128 * 128
-# How many times faster a way with copies has to be, since they take a workspace; and where they
-# copy more than so many bytes of A and B.
+# How many times faster a way with copies has to be, since it takes a workspace; and how many times,
+# if it copies more than so many bytes of A and B.
 MARGIN, LARGE_MARGIN, LARGE = 1.01, 1.04, 1 << 28
 
 _COUNTS = tuple(int(count) for count in PARTS)
@@ -40,9 +41,9 @@ class Ways:
     ----------
     ways : list of Way
     table : Table
-        Their times.
+        The times of the ways.
     margins : array
-        How many times faster each has to be than others to be taken.
+        The factor by which each way has to be faster than others to be chosen.
     """
 
     def __init__(self, dtype: str, chip: Chip, traits_a: int, traits_b: int) -> None:
@@ -78,7 +79,7 @@ def every_way(dtype: str, chip: Chip, traits_a: int, traits_b: int) -> list[Way]
                 gains = tiles.bulk or not any(
                     copy == PACKED and x.is_k_major for copy, x in ((copy_a, a), (copy_b, b))
                 )
-                # Where bulk copies can feed the tensor cores, they do.
+                # Bulk copies feed the tensor cores if they can.
                 has_both = chip.is_hopper and tiles.by_tensor_cores
                 is_beaten = has_both and is_mapped and not tiles.bulk
                 takes = tiles.takes(dtype, a.is_k_major, b.is_k_major, is_mapped, is_wide)
@@ -94,16 +95,16 @@ def _by_bulk_copies(x: Access) -> Access:
 
 
 class Priced(NamedTuple):
-    """A product's ways, and how long each should take.
+    """A product's ways, and the time that each should take.
 
     Attributes
     ----------
     product : Product
     ways : Ways
     seconds : array
-        The time of each way, a row each, with each of :data:`PARTS`, a column each.
+        The seconds of each way, a row each, with each of :data:`PARTS`, a column each.
     ranks : array
-        The planner takes the way of the least rank; of infinity, where it can't be taken.
+        The ranks, of which the planner takes the least; infinity for a way that can't be taken.
     """
 
     product: Product
@@ -127,7 +128,7 @@ class Priced(NamedTuple):
                 yield row, column
 
     def parts(self, row: int, column: int) -> int:
-        """Return into how many parts k is divided, none of which is empty."""
+        """Return the number of parts that k is divided into, none of which is empty."""
         k = 0 if self.product.alpha == 0 else self.product.k
         block_k = self.ways.ways[row].tiles.block_k
         return max(1, -(-k // max(1, splitk.part_k(k, _COUNTS[column], block_k))))
@@ -141,7 +142,7 @@ def priced(product: Product, chip: Chip, operations: float = 0.0) -> Priced | No
     product : Product
     chip : Chip
     operations : float, optional
-        The operations of the product that this one is a piece of.
+        The number of operations of the product that this one is a piece of.
     """
     dtype, batch, d = product.dtype, product.batch, product.d
     if dtype not in REAL:

@@ -1,1 +1,1 @@
-"""Products of a matrix and a few rows or columns, which read the matrix once, in place."""
+"""Products of a matrix with a few rows or columns, which read the matrix once, in place."""

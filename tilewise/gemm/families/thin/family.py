@@ -1,4 +1,4 @@
-"""The thin families: a matrix and a few rows or columns, of 16 bits or of float32 and float64."""
+"""The thin families: products of a matrix with a few rows or columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ThinHalf:
         return ""
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
-        """Return the one offer there is; None where there is an objection."""
+        """Return the only offer; None if there is an objection."""
         view = None if self.objection(product, chip) else half.view_of(product)
         if view is None or chip is None:
             return None
@@ -46,16 +46,16 @@ class ThinHalf:
         return Offer(self.name, seconds, make, words=tiling.words, divides_k=True)
 
     def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
-        """Return the one offer there is."""
+        """Return the only offer in a list, or an empty list."""
         found = self.best(product, chip)
         return [] if found is None else [found]
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the one offer there is."""
+        """Return the only offer, as :meth:`best` does."""
         return self.best(product, chip)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
-        """Yield every kernel that :meth:`best` can ask for, and the one that packs."""
+        """Yield every kernel that :meth:`best` can choose, and the one that packs."""
         if chip is not None and dtype in HALVES:
             yield from half.every_kernel(dtype, chip.is_hopper)
             yield pack.kernel(chip.is_hopper)
@@ -79,7 +79,7 @@ class ThinReal:
         return ""
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
-        """Return the offer that should be fastest; None where there is an objection."""
+        """Return the offer that should be fastest; None if there is an objection."""
         if chip is None or product.parts or min(product.m, product.n) > real.MOST:
             return None
         view = real.view_of(product)
@@ -96,11 +96,11 @@ class ThinReal:
                 yield self._offer(product, view, division, chip)
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
+        """Return the offer with these choices; None if the product can't be computed with them."""
         return next((each for each in self.offers(product, chip) if each.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
-        """Yield every kernel that :meth:`best` can ask for, and those that add parts of k up."""
+        """Yield every kernel that :meth:`best` can choose, and those that add up the parts of k."""
         if chip is not None and dtype in REAL:
             yield from real.every_kernel(dtype, chip.is_hopper)
             yield from splitk.kernels(dtype, chip.is_hopper)

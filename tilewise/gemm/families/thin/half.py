@@ -1,4 +1,4 @@
-"""The thin kernel for 16-bit inputs: which products it takes, its tilings, and its launches."""
+"""The thin kernel for 16-bit inputs: the products that it takes, its tilings, and its launches."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tilewise.launch import Launch
 from tilewise.places import Packed, Place
 
 SOURCE = SOURCES / "gemm" / "thin_half.cu"
-WARPS = 8  # of thin_half.cu
+WARPS = 8  # as in thin_half.cu
 SPLITS = (1, 2, 4, 8)  # warps of a block that may divide k
-MOST_BY_K, MOST_BY_ROWS = 64, 24  # rows of the thin matrix; more sums do not fit a thread
-ALIGNED_ROWS = 8  # up to as many, it may be faster than the Hopper kernel where that takes them
+MOST_BY_K, MOST_BY_ROWS = 64, 24  # most rows of the thin matrix; more sums do not fit a thread
+ALIGNED_ROWS = 8  # up to as many, it may be faster than the Hopper kernel if both take the product
 LARGEST = 2**31 - 2**16  # the kernel counts rows and k by int, up to a block past the end
 
 
@@ -43,9 +43,9 @@ class View(Sides):
 def view_of(product: Product) -> View | None:
     """Return how the kernel would compute a product; None if it can't.
 
-    It takes 16-bit inputs in which a matrix with a contiguous dimension meets at most
-    :data:`MOST_BY_K` rows or columns, or :data:`MOST_BY_ROWS` where the contiguous dimension is
-    not k.
+    The kernel takes 16-bit inputs of which one matrix has a contiguous dimension and the other has
+    at most :data:`MOST_BY_K` rows or columns, or :data:`MOST_BY_ROWS` if the contiguous dimension
+    is not k.
     """
     if product.dtype not in HALVES or product.alpha == 0:
         return None
@@ -73,18 +73,19 @@ def view_of(product: Product) -> View | None:
 
 @dataclass(frozen=True)
 class Tiling:
-    """What a block computes.
+    """The work of a block.
 
     Attributes
     ----------
     is_k_major : bool
         Whether k is the contiguous dimension of the large matrix.
     tiles, groups : int
-        A warp's tiles of 16 rows of the large matrix, and its groups of 8 rows of the thin one.
+        The number of 16-row tiles of the large matrix, and of 8-row groups of the thin one, that a
+        warp has.
     split : int
-        The warps that divide k.
+        The number of warps that divide k.
     blocks : int
-        The blocks of one product of the batch.
+        The number of blocks of one product of the batch.
     """
 
     is_k_major: bool
@@ -94,7 +95,7 @@ class Tiling:
     blocks: int
 
     def kernel(self, dtype: str, out_dtype: str, overlap: bool) -> Kernel:
-        """Return the kernel, which may begin before the one ahead has ended if it is to overlap."""
+        """Return the kernel; with ``overlap`` it may begin before the one ahead of it has ended."""
         sizes = int(self.is_k_major), self.tiles, self.groups, self.split, self.residents
         return _kernel(*sizes, TYPES[dtype], TYPES[out_dtype], overlap)
 
@@ -105,12 +106,12 @@ class Tiling:
 
     @property
     def residents(self) -> int:
-        """The blocks of a multiprocessor at once."""
+        """The number of blocks that a multiprocessor holds at once."""
         return 2 if self.tiles * self.groups <= 2 else 1
 
     @property
     def words(self) -> str:
-        """The kernel and its tiles, for people."""
+        """The kernel and its tiles in words."""
         return f"the thin kernel, {self.rows} x {8 * self.groups} a warp"
 
 
@@ -133,17 +134,17 @@ class Costs:
     Attributes
     ----------
     start, pack : float
-        The time of a launch, and of the one that packs the thin matrix.
+        The time of a launch, and of the launch that packs the thin matrix.
     tail : float
         The time of a last k-step that is not whole.
     step : float
         The least time of a k-step and a group of the thin matrix.
     one, one_group : float
-        The time of a k-step of 16 rows by one block of a multiprocessor, and of each group.
+        The time of a k-step of 16 rows by one block of a multiprocessor, and what each group adds.
     two, two_group : float
-        The same of 32 rows.
+        The times ``one`` and ``one_group`` for 32 rows.
     by_rows, by_rows_group : float
-        The same of 128 rows of an MN-major matrix.
+        The times ``one`` and ``one_group`` for 128 rows of an MN-major matrix.
     """
 
     start: float = 1.6e-6
@@ -174,7 +175,7 @@ def fastest(product: Product, view: View, chip: Chip) -> tuple[Tiling, float]:
 
 
 def _tilings(is_k_major: bool, groups: int, rows: int) -> Iterator[Tiling]:
-    """Yield every tiling for so many rows of the large matrix, and groups of the thin one."""
+    """Yield every tiling for so many rows of the large matrix and 8-row groups of the thin one."""
     tiles = (1 if groups <= 2 else 2) if is_k_major else 8
     for split in SPLITS:
         yield Tiling(is_k_major, tiles, groups, split, -(-rows // (16 * tiles * (WARPS // split))))
@@ -203,7 +204,7 @@ def plan(product: Product, view: View, chip: Chip) -> Plan:
     ----------
     product : Product
     view : View
-        The product's.
+        The view of the product.
     chip : Chip
     """
     tiling, seconds = fastest(product, view, chip)
@@ -229,7 +230,7 @@ def plan(product: Product, view: View, chip: Chip) -> Plan:
 
 
 def every_kernel(dtype: str, overlap: bool) -> Iterator[Kernel]:
-    """Yield every kernel that a product with these inputs can ask for."""
+    """Yield every kernel that a product with inputs of this dtype can need."""
     for is_k_major, most in ((True, MOST_BY_K), (False, MOST_BY_ROWS)):
         for groups in range(1, -(-most // 8) + 1):
             for tiling in _tilings(is_k_major, groups, 1):
@@ -238,7 +239,7 @@ def every_kernel(dtype: str, overlap: bool) -> Iterator[Kernel]:
 
 
 def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:
-    """Return a K-major copy, which :func:`tilewise.gemm.pack.packed` need not choose."""
+    """Return a K-major copy; :func:`tilewise.gemm.pack.packed` might choose another layout."""
     batch = 1 if few.batch_stride == 0 else batch
     pitch = -(-k // pack.PITCH) * pack.PITCH
     step = rows * pitch if few.batch_stride else 0
@@ -246,7 +247,7 @@ def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:
 
 
 def _packed(product: Product, view: View, few: Operand, few_at: Place) -> Packed:
-    """Return the kernel's Product, with the thin matrix or its copy."""
+    """Return the bytes of the kernel's Product, with the thin matrix or its copy."""
     return layout(SOURCE, "Product").pack({
         **view.fields(view.of_few_rows(product)), "d": Place(D), "few": few_at,
         "few_pitch": few.row_stride if view.few_rows > 1 else 0, "few_step": few.batch_stride,

@@ -22,30 +22,31 @@ from tilewise.places import ITEM_SIZES, Packed, Place
 
 FOLDER = SOURCES / "gemm"
 PRODUCT = FOLDER / "thin_real.cuh"
-WARPS = 8  # of the kernels
-ROWS = 4  # of a K-major matrix that a warp reads at once
-DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # of k, of an MN-major matrix at once, by the thin matrix's rows
-MOST = 8  # rows of the thin matrix
+WARPS = 8  # as in the kernels
+ROWS = 4  # rows of a K-major matrix that a warp reads at once
+DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # k of an MN-major matrix read at once, by the thin matrix's rows
+MOST = 8  # the most rows of the thin matrix
 LARGEST = 2**31 - 2**16  # the kernel counts by int, up to a step past the end
-SPLITS = (1, 8)  # of k, by the warps of a block: 2 and 4 gain next to nothing
-PARTS = tuple(1 << i for i in range(11))  # that blocks divide k into, at most
+SPLITS = (1, 8)  # warps of a block that may divide k: 2 and 4 gain next to nothing
+PARTS = tuple(1 << i for i in range(11))  # the most parts that blocks divide k into
 MOST_WORKSPACE = 1 << 28  # bytes
 
 # The blocks of a multiprocessor that the kernels' registers leave room for, by whether the large
-# matrix is K-major, and by the rows of the thin one.
+# matrix is K-major, by dtype, and by the rows of the thin one.
 RESIDENTS = {
     True: {"float32": {1: 4, 2: 3, 4: 3, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}},
     False: {"float32": {1: 3, 2: 3, 4: 2, 8: 2}, "float64": {1: 4, 2: 3, 4: 2, 8: 2}},
 }
 
-# The costs on an H200: the seconds of a launch, and the share of the GPU's memory rate; the seconds
-# of a block's start and end, and of each row of the thin matrix then; and the seconds that a step
-# takes longer for each cache line of so many bytes that its lanes do not share.
+# The costs on an H200: the seconds of a launch, and the share of the GPU's memory rate that is
+# reached; the seconds of a block's start and end, and what each row of the thin matrix adds to
+# them; and the bytes of a cache line, and the seconds that a step takes longer for each line that
+# its lanes do not share.
 START, RATE = 0.88e-6, 1.077
 BLOCK, BLOCK_ROW = 0.61e-6, 0.057e-6
 CACHE_LINE, EACH_CACHE_LINE = 128, 7e-9
-# The seconds of a warp's step, by whether the large matrix is K-major, by whether it is read by 16
-# bytes or by elements, and by the rows of the thin one.
+# The seconds of a warp's step, by whether the large matrix is K-major, by dtype, by whether it is
+# read by 16 bytes (else by elements), and by the rows of the thin one.
 STEPS = {
     True: {
         "float32": {
@@ -92,7 +93,7 @@ class View(Sides):
 def view_of(product: Product) -> View | None:
     """Return how the kernels would compute a product; None if they can't.
 
-    They take a matrix with a contiguous dimension, and at most :data:`MOST` rows or columns of
+    They take a matrix with a contiguous dimension, times at most :data:`MOST` rows or columns of
     any strides.
     """
     if product.dtype not in REAL or product.alpha == 0 or not product.k:
@@ -118,7 +119,7 @@ def view_of(product: Product) -> View | None:
         few_is_aligned = few_is_aligned and width > 1
     else:
         width = piece if is_aligned(many, many.column_stride, found.rows) else 1
-        few_is_aligned = few_is_aligned and width > 1  # one kernel less for what is rare
+        few_is_aligned = few_is_aligned and width > 1  # to have one kernel less for a rare case
     return View(**vars(found), width=width, few_width=piece if few_is_aligned else 1)
 
 
@@ -129,15 +130,15 @@ class Division:
     Attributes
     ----------
     split : int
-        The warps of a block that divide k.
+        The number of warps of a block that divide k.
     parts : int
-        The parts of k that different blocks take, added up afterwards.
+        The number of parts of k that different blocks take; they are added up afterwards.
     part_k : int
-        The elements of k of each part.
+        The elements of k in each part.
     blocks : int
-        The blocks that share the rows of the large matrix, of each product and part.
+        The number of blocks that share the rows of the large matrix, for each product and part.
     seconds : float
-        The time that the product should take so.
+        The seconds that the product should take with this division.
     """
 
     split: int
@@ -154,7 +155,7 @@ def divisions(product: Product, view: View, chip: Chip) -> list[Division]:
     ----------
     product : Product
     view : View
-        The product's.
+        The view of the product.
     chip : Chip
     """
     return [Division(*each) for each in _timed(product, view, chip)]
@@ -169,7 +170,7 @@ _LAST = itemgetter(-1)
 
 
 def _timed(product: Product, view: View, chip: Chip) -> list[tuple[int, int, int, int, float]]:
-    """Return the fields of all :func:`divisions`, which are more quickly made than those."""
+    """Return the fields of all :func:`divisions` as tuples, which are made more quickly."""
     dtype, k, batch, count = product.dtype, product.k, product.batch, view.count
     is_k_major = view.is_k_major
     item = ITEM_SIZES[dtype]
@@ -186,13 +187,13 @@ def _timed(product: Product, view: View, chip: Chip) -> list[tuple[int, int, int
     step, block = slower_clock * step, slower_clock * (BLOCK + BLOCK_ROW * count)
     lines = batch * view.rows * count
     arithmetic = lines * k / (chip.multiprocessors * chip.multiply_adds(dtype))
-    of_part = batch * view.few_rows * -(-view.rows // piece)  # pieces of 16 bytes
+    of_part = batch * view.few_rows * -(-view.rows // piece)  # 16-byte pieces
     found = []
     for split in SPLITS:
         blocks = -(-view.rows // (rows * WARPS // split))
         last = 0
         for most in PARTS:
-            of_warp = -(-steps // (split * most))  # steps
+            of_warp = -(-steps // (split * most))  # k-steps
             if of_warp == last:
                 continue
             last = of_warp
@@ -221,7 +222,7 @@ def plan(product: Product, view: View, division: Division, is_hopper: bool) -> P
     ----------
     product : Product
     view : View
-        The product's.
+        The view of the product.
     division : Division
     is_hopper : bool
         Whether the GPU is of compute capability 9.0.
@@ -247,7 +248,7 @@ def plan(product: Product, view: View, division: Division, is_hopper: bool) -> P
 
 
 def _packed(product: Product, view: View, division: Division) -> Packed:
-    """Return the kernels' Product, of a product whose A is the thin matrix."""
+    """Return the bytes of the kernels' Product, for a product whose A is the thin matrix."""
     few, is_divided = view.few, division.parts > 1
     out = splitk.part_of(product) if is_divided else product
     return layout(PRODUCT, "Product", real=REAL[product.dtype]).pack({
@@ -259,13 +260,13 @@ def _packed(product: Product, view: View, division: Division) -> Packed:
 
 
 def every_kernel(dtype: str, overlap: bool) -> Iterator[Kernel]:
-    """Yield every kernel that a product with these inputs can ask for.
+    """Yield every kernel that a product with inputs of this dtype can need.
 
     Parameters
     ----------
     dtype : str
     overlap : bool
-        Whether they may begin before the kernel ahead of them in the stream has ended.
+        Whether the kernels may begin before those ahead of them in the stream have ended.
     """
     piece = ALIGNMENT // ITEM_SIZES[dtype]
     widths = ((1, 1), (piece, 1), (piece, piece))

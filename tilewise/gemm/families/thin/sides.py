@@ -1,4 +1,4 @@
-"""The matrices of a product as the thin kernels see them: a large one, and one of few rows."""
+"""The matrices of a product as the thin kernels see them: a large one, and one with few rows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Sides:
     Attributes
     ----------
     many, few : Operand
-        The large matrix and the thin one, which are A and B transposed, or the other way round.
-        The columns of both are k.
+        The large matrix and the thin one: A and B transposed, or the other way round. The columns
+        of both are k.
     rows, few_rows : int
-        The rows of each.
+        The rows of the large and of the thin matrix.
     is_swapped : bool
         Whether the large matrix is B transposed, and the thin one A.
     is_k_major : bool
@@ -35,7 +35,7 @@ class Sides:
 
     @property
     def names(self) -> tuple[str, str]:
-        """The large matrix and the thin one, for people."""
+        """The names of the large matrix and of the thin one, in words."""
         return ("B", "A") if self.is_swapped else ("A", "B")
 
     def of_few_rows(self, product: Product) -> Product:
@@ -43,12 +43,12 @@ class Sides:
         return product if self.is_swapped else product.transposed
 
     def fields(self, product: Product) -> dict[str, Any]:
-        """Return what the structs of both kernels have of the large matrix, of C and of D.
+        """Return the fields for the large matrix, C and D, which the structs of both kernels share.
 
         Parameters
         ----------
         product : Product
-            One whose A is the thin matrix.
+            A product whose A is the thin matrix.
         """
         reads_c = product.c is not None and product.beta != 0
         c, d = product.c or product.d, product.d
@@ -63,12 +63,12 @@ class Sides:
         }  # fmt: skip
 
     def why(self, seconds: float) -> str:
-        """Return why the thin kernel takes the product, for people."""
+        """Return why the thin kernel takes the product, in words."""
         return f"{self.names[0]} is read once, where it lies: it should take {seconds * 1e6:.1f} µs"
 
 
 def sides_of(product: Product) -> Sides:
-    """Return the sides of a product: B transposed is the large matrix where A has no more rows."""
+    """Return the sides of a product: B transposed is the large matrix unless A has more rows."""
     is_swapped = product.m <= product.n
     a, b, m, n = product.a, product.b.transposed, product.m, product.n
     many, few, rows, few_rows = (b, a, n, m) if is_swapped else (a, b, m, n)
