@@ -1,1 +1,1 @@
-"""The arrays of the libraries, and the calls that are made with them."""
+"""The arrays of the supported libraries, and the checks of the calls that take them."""

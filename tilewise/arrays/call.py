@@ -16,29 +16,30 @@ from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Pairing, Produc
 from tilewise.numbers import scalar
 from tilewise.shown import named_type
 
-_WORK = 10_000  # what numpy.may_share_memory may try before it says yes
+_WORK = 10_000  # the most steps of numpy.may_share_memory, after which it says yes
 
 
 class Call(NamedTuple):
-    """A call that was found right; the arguments as :func:`tilewise.matmul` has them.
+    """A call that passed its checks, with the arguments of :func:`tilewise.matmul`.
 
     Attributes
     ----------
     c : array or None
-        None where ``beta`` is 0.
+        The matrix C; None if ``beta`` is 0.
     batch, shape : tuple of int
-        The broadcast leading dimensions, and the result's shape.
+        The broadcast leading dimensions, and the shape of the result.
     dtype, out_dtype : str
-        Of A and B, and of C and the result.
+        The dtype of A and B, and the dtype of C and the result.
     fusion : Fusion or None
-        What becomes of the product before it is stored.
+        The function that is applied to the product before it is stored.
     invariant : bool
-        Whether a row's bits must not depend on the others.
+        Whether a row's bits must not depend on the other rows.
     pairs : str or None
-        Of pairs, how the columns of the matrices B lie, as :class:`tilewise.arrays.fusion.Asked`
-        has it; ``n`` is the result's, and B has twice as many where it holds both.
+        For a product of pairs, the layout of the columns of the two matrices B, as in
+        :class:`tilewise.arrays.fusion.Asked`. ``n`` then counts the columns of the result, and B
+        has twice as many if it holds both.
     up : array or None
-        Of pairs, the second matrix B where it is an array of its own.
+        For a product of pairs, the second matrix B if it is an array of its own.
     """
 
     library: Library
@@ -64,33 +65,33 @@ class Call(NamedTuple):
 
     @property
     def outs(self) -> tuple[Array | None, ...]:
-        """Where the results go; None for a new array."""
+        """The arrays that the results are stored to; None for a new array."""
         return (self.out, *(() if self.fusion is None else self.fusion.outs))
 
     def returned(self, results: Sequence[Array]) -> Any:
-        """What the caller gets: a tuple where the epilogue returns one."""
+        """Return what the caller gets: a tuple if the epilogue returns one, else one array."""
         is_tuple = self.fusion is not None and self.fusion.function.is_tuple
         return tuple(results) if is_tuple else results[0]
 
     @property
     def has_rows(self) -> bool:
-        """Whether the result has them: a vector A gives none."""
+        """Whether the result has a dimension of rows; it has none if A is a vector."""
         return bool(self.a.ndim > 1)
 
     @property
     def has_columns(self) -> bool:
-        """Whether the result has them: a vector B gives none."""
+        """Whether the result has a dimension of columns; it has none if B is a vector."""
         return bool(self.b.ndim > 1)
 
     def product(
         self, a: Operand, b: Operand, c: Operand | None, d: Operand,
         epilogue: Epilogue | None = None, up: Operand | None = None,
     ) -> Product:  # fmt: skip
-        """What is asked of the device where these operands lie."""
+        """Return the product that a device computes on operands with these layouts."""
         m, batch, pairing = self.m, math.prod(self.batch), None
         if self.pairs is not None:
             b, pairing = (b, Pairing(up)) if up else paired(b, self.pairs, self.n, self.dtype)
-        # Matrices A below one another, all times one B, are one matrix.
+        # Matrices A that follow one another in memory, all times the same B, are one matrix.
         if batch > 1 and b.batch_stride == 0 and (up is None or up.batch_stride == 0):
             fused = () if epilogue is None else epilogue.arrays
             lying = (x for x in (a, c, d, *fused) if x is not None)
@@ -116,7 +117,7 @@ def check(
     asked: Asked | None = None,
     invariant: bool = False,
 ) -> Call:
-    """The call, if everything in it is right; what it raises is in :func:`tilewise.matmul`."""
+    """Return the call if everything in it is right; see :func:`tilewise.matmul` for errors."""
     check_device(device)
     given = tuple(out) if isinstance(out, tuple | list) else None if out is None else (out,)
     outs = given or ()
@@ -166,7 +167,7 @@ def check(
 
 
 def _of_result(b: Array, up: Array | None, pairs: str | None, transpose: bool) -> Sequence[int]:
-    """The shape of one of the matrices B, which has the result's columns."""
+    """Return the shape of one of the matrices B, which has as many columns as the result."""
     shape = list(b.shape)
     if pairs is None:
         return shape
@@ -184,12 +185,12 @@ def _of_result(b: Array, up: Array | None, pairs: str | None, transpose: bool) -
 
 
 def one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
-    """The library of all arrays, which are given with their names.
+    """Return the library of all arrays, which are given with their names.
 
     Raises
     ------
     TypeError
-        If one is nobody's that is known here, or they are of several.
+        If an array belongs to no supported library, or the arrays belong to several.
     """
     found: Library | None = None
     for what, x in arrays:
@@ -235,7 +236,7 @@ def dtypes(
 def shapes(
     a: Sequence[int], b: Sequence[int], transpose_a: bool, transpose_b: bool
 ) -> tuple[int, int, int, tuple[int, ...], tuple[int, ...]]:
-    """m, n, k, the batch's shape and the result's."""
+    """Return m, n, k, the shape of the batch and the shape of the result."""
     if not a or not b:
         raise ValueError("a and b must have at least one dimension; multiply numbers by *")
     m, k = (1, a[0]) if len(a) == 1 else (a[-1], a[-2]) if transpose_a else (a[-2], a[-1])
@@ -266,14 +267,14 @@ def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 def _scalar(value: float, dtype: str, what: str) -> float:
     if type(value) in (int, float) and value in (0, 1):
-        return float(value) + 0.0  # so that -0 is 0, as it is to whatever compares the two
+        return float(value) + 0.0  # -0 becomes 0, so that the two count as equal
     return scalar(value, dtype, what) + 0.0
 
 
 def check_places(
     library: Library, arrays: Sequence[tuple[str, Array]], device: str | Device
 ) -> None:
-    """Raise where an array can't be used, or they lie in several places, or not where asked."""
+    """Raise if an array can't be used, or if the arrays do not all lie in the place asked for."""
     for what, x in arrays:
         library.check(x, what)
     places = [library.ordinal(x) for _, x in arrays]
@@ -294,21 +295,22 @@ def check_out(
     apart: Sequence[tuple[str, Array]],
     elementwise: Sequence[tuple[str, Array | None]],
 ) -> None:
-    """Raise ValueError where a result overlaps arrays.
+    """Raise ValueError if a result overlaps arrays that it must not overlap.
 
     Parameters
     ----------
     library : Library
     out : array
     apart : sequence of (str, array)
-        That it must not overlap.
+        The arrays that it must not overlap.
     elementwise : sequence of (str, array or None)
-        That may be the result itself: each element is read before it is stored there.
+        The arrays that may be the result itself, because each element is read before it is stored
+        there.
     """
     if not math.prod(out.shape):
         return
     place = library.stand_in(out)
-    reach = 0  # from the first to the last element of the dimensions with smaller strides
+    reach = 0  # bytes from the first to the last element of the dimensions with smaller strides
     for stride, extent in sorted(
         (abs(stride), extent)
         for extent, stride in zip(place.shape, place.strides, strict=True)
@@ -331,6 +333,6 @@ def _same(x: Any, y: Any) -> bool:
 
 
 def _overlap(x: Any, y: Any) -> bool:
-    """Whether they share memory; also where that would take too long to find out."""
-    # NumPy's types know only of two values.
+    """Return whether two arrays share memory; also True if that would take too long to find out."""
+    # NumPy's annotations allow only two special values for max_work.
     return bool(np.may_share_memory(x, y, max_work=_WORK))  # type: ignore[arg-type]

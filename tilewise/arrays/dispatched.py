@@ -1,7 +1,8 @@
-"""Which calls with PyTorch's tensors PyTorch has to see, and the function that answers the others.
+"""Decide which calls with PyTorch's tensors go through PyTorch's dispatcher.
 
-PyTorch's dispatcher records operators for gradients and for graphs, and casts their inputs under
-autocast. Going through it takes longer than a whole call: a call goes there only where it must.
+The dispatcher records operators for gradients and for graphs, and casts their inputs under
+autocast. Going through it takes longer than a whole call, so only the calls that need it do. This
+module also holds the functions that answer all other calls.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewise.arrays.libraries import Array
 
 
 class Route(Enum):
-    """How a call of :func:`tilewise.matmul` is answered."""
+    """The ways to answer a call of :func:`tilewise.matmul`."""
 
     DIRECT = "by kernels, at once"
     GRADIENT = "by kernels, and autograd records it"
@@ -25,7 +26,7 @@ class Route(Enum):
     TRANSFORMED = "by PyTorch's own products, which its transformations know"
 
 
-# Looking up a global takes less time than looking up an enumeration's attribute.
+# A look-up of a global takes less time than a look-up of an enumeration's attribute.
 DIRECT, RECORDED = Route.DIRECT, Route.GRADIENT
 
 _NUMBERS = (float, int, np.generic)
@@ -38,13 +39,13 @@ def route(a: Array, *others: Any) -> Route:
     ----------
     a : array
     others : array or None
-        B, C, the results, and the operands of an epilogue, among which may be numbers.
+        B, C, the results, and the operands of an epilogue, which may be numbers.
 
     Notes
     -----
-    The operator answers where PyTorch compiles, under autocast, under a mode that sees operators
-    (``FakeTensorMode``), and for subclasses of tensors. Within the transformations of
-    ``torch.func`` and in forward-mode differentiation, PyTorch's own products do.
+    The operator computes products while PyTorch compiles, under autocast, under a mode that sees
+    operators (``FakeTensorMode``), and for subclasses of tensors. Within the transformations of
+    ``torch.func`` and in forward-mode differentiation, PyTorch's own products compute them.
     """
     torch = sys.modules.get("torch")  # a library that was never imported has made no array
     if torch is None or not isinstance(a, torch.Tensor):
@@ -70,7 +71,7 @@ def route(a: Array, *others: Any) -> Route:
         elif isinstance(x, tuple | list):  # several results
             is_recorded = is_recorded or any(getattr(y, "requires_grad", False) for y in x)
         else:
-            # Of other libraries' arrays, the check of the call says that they don't belong.
+            # For arrays of other libraries, the check of the call raises the error.
             return Route.OPERATOR if isinstance(x, tensor) else DIRECT
     return RECORDED if is_recorded and inner.is_grad_enabled() else DIRECT
 
@@ -82,20 +83,20 @@ _grouped_answers: list[Callable[..., Any]] = []
 
 
 def answered_by(function: Callable[..., Any]) -> None:
-    """Name the function that multiplies where the arrays lie: that of :mod:`tilewise.matmul`."""
+    """Set the function that multiplies arrays in place, which is that of :mod:`tilewise.matmul`."""
     _answers[:] = [function]
 
 
 def answer(*args: Any, **options: Any) -> Any:
-    """Multiply where the arrays lie; PyTorch sees nothing of it."""
+    """Multiply arrays in place, without PyTorch's dispatcher."""
     return _answers[0](*args, **options)
 
 
 def grouped_answered_by(function: Callable[..., Any]) -> None:
-    """Name the function that computes grouped products: that of :mod:`tilewise.grouped`."""
+    """Set the function that computes grouped products, which is that of :mod:`tilewise.grouped`."""
     _grouped_answers[:] = [function]
 
 
 def grouped_answer(*args: Any, **options: Any) -> Any:
-    """Compute a grouped product where the arrays lie; PyTorch sees nothing of it."""
+    """Compute a grouped product in place, without PyTorch's dispatcher."""
     return _grouped_answers[0](*args, **options)

@@ -1,4 +1,4 @@
-"""The epilogue of a call: the caller's function, its operands, its results besides the first."""
+"""The epilogue of a call: the caller's function, its operands, and its further results."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ TAKEN = frozenset(
         "max_gpu_memory", "epilogue", "pairs", "invariant",
     }
 )  # fmt: skip
-"""The arguments of :func:`tilewise.matmul`, whose names no operand can have."""
+"""The names of the arguments of :func:`tilewise.matmul`, which no operand can have."""
 
 
 class Fusion(NamedTuple):
-    """A function of a call's product, element by element, that was found right.
+    """A function of a call's product, element by element, that passed its checks.
 
     Attributes
     ----------
     function : Traced
     operands : tuple of array or float
-        In the function's order. Arrays broadcast to the result's shape; numbers are rounded to the
-        dtype of the sums.
+        The operands in the function's order. Arrays broadcast to the result's shape; numbers are
+        rounded to the dtype of the sums.
     outs : tuple of array or None
-        Where the results besides the first go; None for a new array.
+        The arrays that the results besides the first are stored to; None for a new array.
     """
 
     function: Traced
@@ -51,7 +51,7 @@ class Fusion(NamedTuple):
     def evaluated(self, library: Library, acc: Any, sums: str) -> tuple[Array, ...]:
         """Return the results in the dtype of the sums, computed by the arrays' own library.
 
-        ``acc`` is an array of sums, or of pairs a tuple of two.
+        ``acc`` is an array of sums, or for a function of pairs a tuple of two arrays.
         """
         operands = [x if isinstance(x, float) else library.cast(x, sums) for x in self.operands]
         with np.errstate(all="ignore"):
@@ -59,10 +59,10 @@ class Fusion(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A function that was traced, and its operands as the caller gave them, in its order.
+    """A function that was traced, and the operands that the caller gave, in the function's order.
 
-    ``pairs`` is how the columns of B lie where it is a function of pairs: one of
-    :data:`tilewise.gemm.product.ORDERS`, or :data:`APART` in two arrays; else None.
+    ``pairs`` is the layout of the columns of B for a function of pairs: one of
+    :data:`tilewise.gemm.product.ORDERS`, or :data:`APART` for two arrays; else None.
     """
 
     function: Traced
@@ -86,7 +86,7 @@ NEGATIVE_ZERO = _Distinct(-0.0)
 """An operand of -0.0. It is equal to no other number, so its plan is not taken for that of 0.0."""
 
 APART = "apart"
-"""Of pairs, whose matrices B are two arrays."""
+"""The layout of a product of pairs whose two matrices B are two arrays."""
 
 
 def asked(
@@ -97,21 +97,21 @@ def asked(
     taken: Container[str] = TAKEN,
     caller: str = "matmul",
 ) -> Asked | None:
-    """Trace a call's epilogue; None where there is none.
+    """Trace a call's epilogue; return None if there is none.
 
     Parameters
     ----------
     epilogue, operands, b, pairs
-        As :func:`tilewise.matmul` has them.
+        The arguments of :func:`tilewise.matmul`.
     taken : container of str
-        The names that no operand can have, as they are arguments of the function that is called.
+        The names that no operand can have, because they are arguments of the called function.
     caller : str
-        That function.
+        The name of the called function.
 
     Raises
     ------
     TypeError
-        If there are operands and no epilogue, or B is a tuple of other than two matrices.
+        If there are operands and no epilogue, or B is a tuple of anything but two matrices.
     ValueError
         If there are pairs and no epilogue, or B and ``pairs`` don't agree.
     TraceError
@@ -154,15 +154,15 @@ def asked(
 def fusion(
     library: Library, asked: Asked | None, outs: Sequence[Array] | None, sums: str
 ) -> Fusion | None:
-    """Check an epilogue's operands, but for their shapes; None for none.
+    """Check an epilogue's operands, except for their shapes; return None if there is no epilogue.
 
     Parameters
     ----------
     library : Library
-        Of the call's arrays.
+        The library of the call's arrays.
     asked : Asked or None
     outs : sequence of array or None
-        That the caller gave for all results; None for new arrays.
+        The arrays that the caller gave for all results; None for new arrays.
     sums : str
         The dtype of the sums.
 
@@ -194,10 +194,10 @@ def fusion(
 
 
 def _operand(library: Library, name: str, x: Any, sums: str) -> Array | float:
-    if isinstance(x, np.generic) and x.dtype.name in ITEM_SIZES:  # of ml_dtypes, too
+    if isinstance(x, np.generic) and x.dtype.name in ITEM_SIZES:  # also a scalar of ml_dtypes
         x = float(x)
     if isinstance(x, float) and not math.isfinite(x):
-        return math.nan if math.isnan(x) else x  # one NaN, that plans are found again by
+        return math.nan if math.isnan(x) else x  # one NaN object, so that the plan is found again
     if isinstance(x, int | float | np.number):
         value = scalar(x, sums, name)  # type: ignore[arg-type]
         return value if value or math.copysign(1, value) > 0 else NEGATIVE_ZERO
@@ -218,7 +218,7 @@ def _operand(library: Library, name: str, x: Any, sums: str) -> Array | float:
 
 
 def check_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
-    """Raise ValueError where an operand does not broadcast to the result's shape."""
+    """Raise ValueError if an operand does not broadcast to the result's shape."""
     try:
         is_right = np.broadcast_shapes(tuple(x.shape), shape) == shape
     except ValueError:

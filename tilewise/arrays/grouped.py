@@ -17,20 +17,21 @@ from tilewise.gemm.grouped.product import OFFSET_TYPES, Grouped
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand
 
 TAKEN = frozenset({"x", "w", "offsets", "out", "out_dtype", "device", "check_offsets", "epilogue"})
-"""The arguments of :func:`tilewise.grouped_matmul`, whose names no operand can have."""
+"""The names of the arguments of :func:`tilewise.grouped_matmul`, which no operand can have."""
 
 
 class GroupedCall(NamedTuple):
-    """A call that was found right; the arguments as :func:`tilewise.grouped_matmul` has them.
+    """A call that passed its checks, with the arguments of :func:`tilewise.grouped_matmul`.
 
     Attributes
     ----------
     m, n, k, groups : int
-        x is m x k and w k x n; of the dimension in groups, all of it.
+        The extents: x is m x k and w is k x n, where the dimension in groups counts in full, and
+        the number of groups.
     of : str
-        ``"m"`` where rows of x are in groups, ``"k"`` where columns of x and rows of w are.
+        ``"m"`` if rows of x are in groups, ``"k"`` if columns of x and rows of w are.
     shape : tuple of int
-        The result's.
+        The shape of the result.
     """
 
     library: Library
@@ -50,14 +51,14 @@ class GroupedCall(NamedTuple):
     fusion: Fusion | None
 
     def returned(self, results: Sequence[Array]) -> Any:
-        """What the caller gets: a tuple where the epilogue returns one."""
+        """Return what the caller gets: a tuple if the epilogue returns one, else one array."""
         is_tuple = self.fusion is not None and self.fusion.function.is_tuple
         return tuple(results) if is_tuple else results[0]
 
     def product(
         self, x: Operand, w: Operand, d: Operand, epilogue: Epilogue | None = None
     ) -> Grouped:
-        """What is asked of the device where these operands lie."""
+        """Return the product that a device computes on operands with these layouts."""
         return Grouped(
             self.of, self.m, self.n, self.k, self.groups, self.dtype, self.out_dtype,
             self.offset_dtype, x, w, d, epilogue,
@@ -65,7 +66,7 @@ class GroupedCall(NamedTuple):
 
 
 def traced(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> Asked | None:
-    """Trace a call's epilogue; None where there is none."""
+    """Trace a call's epilogue; return None if there is none."""
     if epilogue is None and not operands:
         return None
     return asked(epilogue, operands, taken=TAKEN, caller="grouped_matmul")
@@ -80,9 +81,9 @@ def check(
     device: str | Device,
     function: Asked | None,
 ) -> GroupedCall:
-    """The call, if all that is known without the offsets' values is right.
+    """Return the call if everything is right that can be checked without the offsets' values.
 
-    What it raises is in :func:`tilewise.grouped_matmul`.
+    :func:`tilewise.grouped_matmul` lists what is raised.
     """
     check_device(device)
     outs = tuple(out) if isinstance(out, tuple | list) else None if out is None else (out,)
@@ -117,7 +118,7 @@ def check(
 def dtypes(
     library: Library, x: Array, w: Array, outs: Sequence[Array], given: Any
 ) -> tuple[str, str]:
-    """The dtype of x and w, and the result's; raises TypeError where they don't go together."""
+    """Return the dtypes of x and w and of the result; raise TypeError if they don't go together."""
     dtype = library.dtype_of(x)
     if dtype not in DTYPES:
         raise TypeError(f"x has dtype {dtype}; {', '.join(DTYPES)} are supported")
@@ -141,7 +142,7 @@ def dtypes(
 def shapes(
     x: tuple[int, ...], w: tuple[int, ...], offsets: tuple[int, ...]
 ) -> tuple[int, int, int, int, str, tuple[int, ...]]:
-    """m, n, k, the groups, what is in groups, and the result's shape; ValueError where none fit."""
+    """Return m, n, k, the number of groups, the dimension in groups, and the result's shape."""
     if len(x) != 2 or len(w) not in (2, 3):
         raise ValueError(
             f"x has shape {x} and w {w}; x has two dimensions, and w three where each group has a "
@@ -163,14 +164,14 @@ def shapes(
 
 
 def check_ends(ends: Sequence[int], total: int, what: str) -> None:
-    """Raise ValueError where offsets are not the ends of groups that make up all of ``total``.
+    """Raise ValueError if offsets are not the ends of groups that make up all of ``total``.
 
     Parameters
     ----------
     ends : sequence of int
     total : int
     what : str
-        That is in groups, for the message.
+        The name of what is in groups, for the message.
     """
     before = 0
     for i, end in enumerate(ends):
@@ -185,22 +186,22 @@ def check_ends(ends: Sequence[int], total: int, what: str) -> None:
 
 
 def extent_in_groups(call: GroupedCall) -> tuple[int, str]:
-    """The extent of what is in groups, and words for it."""
+    """Return the extent of the dimension in groups, and words for it."""
     return (call.m, "the rows of x") if call.of == "m" else (call.k, "the columns of x")
 
 
 def input_operand(call: GroupedCall, view: View | None) -> Operand | None:
-    """X or w as a kernel sees it; None where strides can't say it."""
+    """Return the layout of x or w for a kernel; None if strides can't describe it."""
     return operand_of(view, () if view is None else view.shape[:-2])
 
 
 def result_operand(call: GroupedCall, view: View | None) -> Operand | None:
-    """An array of the result's shape; None where strides can't say it."""
+    """Return the layout of an array of the result's shape; None if strides can't describe it."""
     return operand_of(view, call.shape[:-2])
 
 
 def lying(call: GroupedCall, view: View | None, dtype: str) -> Strided | None:
-    """Return how an epilogue's array broadcasts over the result; None where strides can't say it.
+    """Return how an epilogue's array broadcasts over the result; None if strides can't describe it.
 
     The three dimensions are the group, the row and the column.
     """
@@ -217,7 +218,7 @@ def lying(call: GroupedCall, view: View | None, dtype: str) -> Strided | None:
 def epilogue_of(
     call: GroupedCall, given: Sequence[Strided], others: Sequence[Strided]
 ) -> Epilogue | None:
-    """Return the epilogue of a call; None where it has none.
+    """Return the epilogue of a call; None if it has none.
 
     Parameters
     ----------
@@ -225,7 +226,7 @@ def epilogue_of(
     given : sequence of Strided
         The arrays among its operands.
     others : sequence of Strided
-        Where the results besides the first go.
+        The arrays that the results besides the first are stored to.
     """
     if call.fusion is None:
         return None
@@ -237,7 +238,7 @@ def epilogue_of(
 def multiply(call: GroupedCall) -> Any:
     """Compute what a call returns by the arrays' own library, group by group."""
     library, wide = call.library, ACCUMULATORS[call.dtype]
-    # An array of integers has no need of the dtypes that products have.
+    # The offsets are integers, so the dtypes that products support don't matter.
     ends = [int(end) for end in call.offsets.tolist()]
     total, what = extent_in_groups(call)
     check_ends(ends, total, what)
@@ -271,7 +272,7 @@ def multiply(call: GroupedCall) -> Any:
 
 
 def _of_group(call: GroupedCall, x: Array | float, group: int, rows: slice) -> Array | float:
-    """An operand as a group's product sees it."""
+    """Return an operand as one group's product sees it."""
     if isinstance(x, float) or not x.ndim:
         return x
     if x.ndim == 3:

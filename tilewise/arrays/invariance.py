@@ -1,4 +1,4 @@
-"""Whether a row of a product has the same bits in any batch, where the caller does not say."""
+"""The default for whether a row of a product has the same bits in any batch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class _Default:
 
 
 def set_invariant(on: bool) -> None:
-    """Set whether :func:`tilewise.matmul` is ``invariant`` where a call does not say.
+    """Set whether :func:`tilewise.matmul` is ``invariant`` if a call does not say.
 
-    It holds for the process. At its beginning it is what ``TILEWISE_INVARIANT`` says: ``1`` or
-    ``0``, by default 0.
+    The setting holds for the process. It begins as ``TILEWISE_INVARIANT`` says, ``1`` or ``0``;
+    without that variable it is off.
 
     Parameters
     ----------
@@ -24,29 +24,29 @@ def set_invariant(on: bool) -> None:
     Raises
     ------
     TypeError
-        If it is no bool.
+        If ``on`` is not a bool.
     """
     _Default.is_on = checked(on)
 
 
 def is_invariant(asked: bool | None) -> bool:
-    """Return whether a call is to be invariant.
+    """Return whether a call is to be invariant: as it says, or by the default for None.
 
     Raises
     ------
     TypeError
-        If it says neither True nor False, and not None.
+        If ``asked`` is neither True, False nor None.
     """
     return _Default.is_on if asked is None else checked(asked)
 
 
 def checked(on: object) -> bool:
-    """Return a bool.
+    """Return ``on``, which must be a bool.
 
     Raises
     ------
     TypeError
-        If it is none.
+        If it is not a bool.
     """
     if not isinstance(on, bool):
         raise TypeError(f"invariant is {on!r}; it takes True or False")

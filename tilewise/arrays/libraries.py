@@ -1,4 +1,4 @@
-"""NumPy's, CuPy's and PyTorch's arrays, seen one way. None is imported before it is in use."""
+"""One interface to the arrays of NumPy, CuPy and PyTorch, none of which is imported before use."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Array = Any
 
 
 class View(NamedTuple):
-    """Where an array's elements lie.
+    """The place of an array's elements in memory.
 
     Attributes
     ----------
     pointer : int
-        The address of the first one.
+        The address of the first element.
     shape : tuple of int
     strides : tuple of int
-        In elements, at least 0.
+        The strides in elements, at least 0.
     """
 
     pointer: int
@@ -48,74 +48,74 @@ class Library(Protocol):
     repeatable: tuple[type, ...]
 
     def check(self, x: Array, what: str) -> None:
-        """Raise where the array ``what`` is of a kind that can't be multiplied here."""
+        """Raise an error if the array ``what`` is of a kind that can't be multiplied."""
         ...
 
     def dtype_of(self, x: Array) -> str: ...
 
     def ordinal(self, x: Array) -> int | None:
-        """The GPU that it lies on; None for the host."""
+        """Return the number of the GPU that the array lies on; None for the host."""
         ...
 
     def stream(self, ordinal: int, /) -> int:
-        """The handle of the library's current stream."""
+        """Return the handle of the library's current stream."""
         ...
 
     def address(self, x: Array) -> int:
-        """Of its first element."""
+        """Return the address of the array's first element."""
         ...
 
     def view(self, x: Array) -> View | None:
-        """None where a stride is negative or no multiple of an element, or it is misaligned."""
+        """Return the view; None for negative strides, strides of part elements, or misalignment."""
         ...
 
     def stand_in(self, x: Array) -> npt.NDArray[Any]:
-        """An array of NumPy's at the same addresses, to compare them and not to read."""
+        """Return a NumPy array at the same addresses, to compare them and not to read them."""
         ...
 
     def signatures(self, arrays: Sequence[Array]) -> tuple[Hashable, list[int]]:
-        """What decides how arrays are used, except for their addresses, and the addresses.
+        """Return what decides how arrays are used, except for their addresses, and the addresses.
 
         Raises
         ------
         Exception
-            Of any type, if an array's type is not in :attr:`repeatable`.
+            An error of any type, if an array's type is not in :attr:`repeatable`.
         """
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: str, like: Array) -> Array:
-        """A new array where ``like`` lies."""
+        """Return a new array in the same place as ``like``."""
         ...
 
     def maker(self, x: Array) -> Callable[[], Array]:
-        """What makes new arrays as :meth:`empty` made ``x``, on a GPU."""
+        """Return a function that makes new arrays on a GPU as :meth:`empty` made ``x``."""
         ...
 
     def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
-        """A C-contiguous copy, broadcast to ``shape``."""
+        """Return a C-contiguous copy, broadcast to ``shape``."""
         ...
 
     def cast(self, x: Array, dtype: str) -> Array: ...
 
     def current(self, x: Array) -> AbstractContextManager[object]:
-        """A context in which the GPU that ``x`` lies on is the current one."""
+        """Return a context in which the GPU that ``x`` lies on is the current one."""
         ...
 
     def sums_in_float32(self, x: Array) -> bool:
-        """Whether :meth:`product` of 16-bit arrays like ``x`` reads them as they are."""
+        """Return whether :meth:`product` of 16-bit arrays like ``x`` needs no casts to float32."""
         ...
 
     def product(self, a: Array, b: Array, sums: str) -> Array:
-        """A B by the library, as :func:`numpy.matmul` has it, in the dtype of the sums."""
+        """Return A B by the library, as :func:`numpy.matmul` has it, in the dtype of the sums."""
         ...
 
     def bits(self, x: Array) -> npt.NDArray[Any]:
-        """An array on the host as NumPy's, in the same memory, 16-bit types as uint16."""
+        """Return an array on the host as NumPy's, in the same memory; 16-bit types are uint16."""
         ...
 
 
 class _Arrays:
-    """NumPy, and CuPy, which is like it."""
+    """NumPy's arrays, and those of CuPy, which has the same interface."""
 
     def __init__(self, module: Any) -> None:
         self.name = str(module.__name__)
@@ -123,7 +123,7 @@ class _Arrays:
         self._module = module
 
     def check(self, x: Array, what: str) -> None:
-        # numpy.ma takes long to import, and before it is, there is no masked array.
+        # numpy.ma takes long to import, and there is no masked array before it is imported.
         if isinstance(x, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
             raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or what it holds")
         if not x.dtype.isnative:
@@ -220,14 +220,16 @@ class _Torch:
     def __init__(self, module: Any) -> None:
         self._torch = module
         self.repeatable: tuple[type, ...] = (module.Tensor, module.nn.Parameter)
-        # Since PyTorch 2.8 products of float16 on a GPU can be had in float32.
+        # Since PyTorch 2.8, products of float16 on a GPU can have float32 results.
         self._has_out_dtype = hasattr(module.ops.aten.mm, "dtype")
         self._dtypes = {getattr(module, name): name for name in ITEM_SIZES}
-        # Builds with no CUDA don't have it, nor any stream. The public function takes 1 µs.
+        # Builds without CUDA have neither this function nor any stream. The public function takes 1
+        # µs.
         raw = getattr(module._C, "_cuda_getCurrentRawStream", None)
         self.stream: Callable[[int], int] = raw or self._stream
         self.address: Callable[[Array], int] = module.Tensor.data_ptr
-        # By this the graphs of inductor allocate: on the current GPU, without the dispatcher.
+        # The graphs of inductor allocate by this function: on the current GPU, without the
+        # dispatcher.
         guards = getattr(getattr(module._C, "_dynamo", None), "guards", None)
         self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
 
@@ -252,7 +254,7 @@ class _Torch:
 
     def view(self, x: Array) -> View | None:
         pointer = self.address(x)
-        # A tensor may be lazily negated (torch.Tensor.is_neg): its memory holds the opposite.
+        # A tensor may be lazily negated (torch.Tensor.is_neg): its memory then holds the opposite.
         if pointer % x.element_size() or x.is_neg():
             return None
         return View(pointer, tuple(x.shape), tuple(x.stride()))
@@ -279,7 +281,7 @@ class _Torch:
         shape, strides = tuple(x.shape), x.stride()
         if self._empty_strided is not None and x.is_cuda and self._torch.cuda.device_count() == 1:
             return partial(self._empty_strided, shape, strides, x.dtype)
-        # Faster than torch.empty, whose shape may be given in several ways.
+        # This is faster than torch.empty, whose shape may be given in several ways.
         return partial(self._torch.empty_strided, shape, strides, dtype=x.dtype, device=x.device)
 
     def contiguous(self, x: Array, shape: tuple[int, ...]) -> Array:
@@ -291,10 +293,10 @@ class _Torch:
         return x.to(getattr(self._torch, dtype))
 
     def current(self, x: Array) -> AbstractContextManager[object]:
-        return nullcontext()  # PyTorch's functions work where their tensors lie
+        return nullcontext()  # PyTorch's functions run where their tensors lie
 
     def sums_in_float32(self, x: Array) -> bool:
-        # On GPUs before 8.0, tensor cores and cuBLAS take float16 and not bfloat16.
+        # On GPUs before capability 8.0, tensor cores and cuBLAS take float16 but not bfloat16.
         is_half = x.dtype == self._torch.float16 and self.ordinal(x) is not None
         return is_half and self._has_out_dtype
 
@@ -344,11 +346,11 @@ def _stand_in(
 _libraries: dict[str, Library] = {"numpy": _Arrays(np)}
 
 repeatable: dict[type, Library] = {}
-"""The types of arrays seen so far that are their library's :attr:`Library.repeatable`."""
+"""The libraries by the types of arrays seen so far that are :attr:`Library.repeatable`."""
 
 
 def library_of(x: object) -> Library | None:
-    """Whose array it is; None where it is nobody's that is known here."""
+    """Return the library of an array; None if it belongs to no supported library."""
     library = repeatable.get(type(x))
     if library is not None:
         return library
@@ -372,7 +374,7 @@ def _known(name: str, kind: Callable[[Any], Library], module: Any) -> Library:
 
 
 def dtype_name(dtype: object) -> str:
-    """The name of a dtype, given as a string, a type, NumPy's or PyTorch's."""
+    """Return the name of a dtype, given as a string, a type, or NumPy's or PyTorch's dtype."""
     if isinstance(dtype, str) and dtype in ITEM_SIZES:
         return dtype
     if type(dtype).__module__ == "torch":

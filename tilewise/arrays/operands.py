@@ -1,4 +1,4 @@
-"""The arrays of a call as a kernel sees them, what of them is copied first, and where they go."""
+"""The arrays of a call as a kernel sees them, and the copies that some of them need."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Seen(NamedTuple):
     Attributes
     ----------
     array : array
-        The caller's.
+        The array that the caller gave.
     operand : Operand
-        Of the array, or of its copy, which is aligned as any array that is new.
+        The layout of the array or of its copy, which is aligned as any new array is.
     copy : tuple of int or None
-        The shape of the C-contiguous copy that is needed, as the array's own strides can't be
-        described; None where it is read as it lies.
+        The shape of the C-contiguous copy that is needed because strides can't describe the array;
+        None if it is read in place.
     view : View or None
-        Of the array; None where it is copied.
+        The view of the array; None if it is copied.
     """
 
     array: Array
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
 
 
 def inputs(call: Call) -> tuple[Seen, Seen, Seen | None, Seen | None]:
-    """A, B; where it is read, C; and of pairs in two arrays, the second B."""
+    """Return A, B, C if it is read, and the second B of a product of pairs in two arrays."""
     rows, columns = call.has_rows, call.has_columns
 
     def of_b(x: Array) -> Seen:
@@ -55,18 +55,18 @@ def inputs(call: Call) -> tuple[Seen, Seen, Seen | None, Seen | None]:
 
 
 def result_operand(call: Call, view: View | None) -> Operand | None:
-    """An array of the result's shape; None where strides can't say it."""
+    """Return the layout of an array of the result's shape; None if strides can't describe it."""
     return operand_of(view, call.batch, has_rows=call.has_rows, has_columns=call.has_columns)
 
 
 def strided(call: Call, x: Array) -> tuple[Array, Strided]:
-    """Return an array of a call's epilogue, or a copy that strides describe, and how it lies.
+    """Return an array of a call's epilogue, or a copy that strides describe, and its layout.
 
     Parameters
     ----------
     call : Call
     x : array
-        That broadcasts to the result's shape.
+        An array that broadcasts to the result's shape.
     """
     library, dtype = call.library, call.library.dtype_of(x)
     found = lying(call, library.view(x), dtype)
@@ -85,7 +85,7 @@ def strided(call: Call, x: Array) -> tuple[Array, Strided]:
 def epilogue_of(
     call: Call, given: Sequence[Strided], results: Sequence[View | None]
 ) -> Epilogue | None:
-    """Return the epilogue of a call; None where it has none.
+    """Return the epilogue of a call; None if it has none.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def epilogue_of(
     given : sequence of Strided
         The arrays among its operands.
     results : sequence of View
-        Where the results besides the first go, as :func:`lying` takes them.
+        The views that the results besides the first are stored to, as in :func:`lying`.
     """
     fusion = call.fusion
     if fusion is None:
@@ -105,7 +105,7 @@ def epilogue_of(
 
 
 def lying(call: Call, view: View | None, dtype: str) -> Strided | None:
-    """Return how a view broadcasts over the result; None where strides can't say it."""
+    """Return how a view broadcasts over the result; None if strides can't describe it."""
     if view is None:
         return None
     own = [
@@ -120,7 +120,7 @@ def lying(call: Call, view: View | None, dtype: str) -> Strided | None:
 
 
 def span(view: View) -> int:
-    """Elements from the first to the last, both included."""
+    """Return the number of elements from the first to the last, both included."""
     elements = 1
     for extent, stride in zip(view.shape, view.strides, strict=True):
         if not extent:
@@ -130,7 +130,7 @@ def span(view: View) -> int:
 
 
 def batch_stride(batch: Sequence[int], strides: Sequence[int]) -> int | None:
-    """Return the one stride that leads from matrix to matrix; None where there is no such."""
+    """Return the one stride that leads from matrix to matrix; None if there is none."""
     steps = [(n, stride) for n, stride in zip(batch, strides, strict=True) if n != 1]
     for (_, outer), (n, inner) in pairwise(steps):
         if outer != n * inner:
@@ -139,20 +139,20 @@ def batch_stride(batch: Sequence[int], strides: Sequence[int]) -> int | None:
 
 
 def new(shape: Sequence[int]) -> View:
-    """A C-contiguous array that is aligned."""
+    """Return the view of an aligned C-contiguous array."""
     return View(0, tuple(shape), tuple(math.prod(shape[i + 1 :]) for i in range(len(shape))))
 
 
 @cache
 def gpu_of(ordinal: int) -> Gpu:
-    """The GPU of that number."""
+    """Return the GPU with this number."""
     first = first_gpu()
     return first if first is not None and first.context.ordinal == ordinal else Gpu(ordinal)
 
 
 @cache
 def first_gpu() -> Gpu | None:
-    """The GPU that arrays on the host go to; None where there is none."""
+    """Return the GPU that computes products of arrays on the host; None if there is none."""
     try:
         found = get_device("gpu")
     except DeviceUnavailableError:
@@ -169,7 +169,7 @@ def _seen(
         )
 
     view = call.library.view(x)
-    # What goes to a device goes with all that lies between its elements.
+    # A transfer to a device also moves everything between the array's elements.
     if view is not None and (
         call.library.ordinal(x) is not None or span(view) <= 2 * math.prod(view.shape)
     ):
@@ -193,18 +193,19 @@ def operand_of(
     has_columns: bool = True,
     transpose: bool = False,
 ) -> Operand | None:
-    """The view as a batch of matrices; None where strides can't say it."""
+    """Return the view as a batch of matrices; None if strides can't describe it."""
     if view is None:
         return None
     extents, strides = list(view.shape), list(view.strides)
     columns, column = (extents.pop(), strides.pop()) if has_columns else (1, 0)
     rows, row = (extents.pop(), strides.pop()) if has_rows else (1, 0)
-    # Over one element any stride will do: that of a matrix which lies in one piece.
+    # Over a single element any stride will do; take that of a matrix without gaps.
     if rows <= 1:
         row = 1 if column > 1 else max(columns, 1)
     if columns <= 1:
         column = 1 if row > 1 else max(rows, 1)
-    # Elements that share memory, or lines that interleave, only cost a copy; few kernels take them.
+    # A copy of elements that share memory, or of lines that interleave, costs little; few kernels
+    # take them.
     small, large, extent = (row, column, rows) if row < column else (column, row, columns)
     if rows and columns and not (small and small * extent <= large):
         return None

@@ -1,4 +1,4 @@
-"""Products by the arrays' own library: where there is no GPU, or one too old for fast kernels."""
+"""Products by the arrays' own library, if there is no GPU, or one too old for fast kernels."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from tilewise.places import ITEM_SIZES
 
 
 def why_on_host(dtype: str, gpu: Device | None) -> str:
-    """Return why the library answers for arrays on the host; empty where they go to ``gpu``."""
+    """Return why the library computes products of arrays on the host; empty if ``gpu`` does."""
     if gpu is None:
         return "the arrays lie on the host, and there is no GPU"
     return _why(dtype, gpu)
 
 
 def why_on_gpu(dtype: str, ordinal: int) -> str:
-    """Return why the library answers for arrays on a GPU, by its number; empty where kernels do.
+    """Return why the library computes products on a GPU, by its number; empty if kernels do.
 
     Raises
     ------
     DeviceUnavailableError
-        If that GPU can't be used, for another reason than its age.
+        If that GPU can't be used for another reason than its age.
     """
     return _no_kernel(ordinal) or _why(dtype, gpu_of(ordinal))
 
@@ -49,7 +49,7 @@ def _why(dtype: str, gpu: Device) -> str:
 
 @cache
 def _no_kernel(ordinal: int) -> str:
-    """Return why no kernel can be compiled for a GPU; empty where they can be."""
+    """Return why no kernel can be compiled for a GPU; empty if kernels can be compiled."""
     try:
         gpu_of(ordinal)
     except GpuTooOldError as error:
@@ -58,12 +58,12 @@ def _no_kernel(ordinal: int) -> str:
 
 
 def multiply(call: Call) -> Any:
-    """Compute what a call returns where its arrays lie, summed and rounded as the kernels do it.
+    """Compute what a call returns in place, summed and rounded as the kernels do it.
 
     Raises
     ------
     ValueError
-        If the call is to be invariant: a library's sums may depend on the batch.
+        If the call is to be invariant, because a library's sums may depend on the batch.
     """
     library = call.library
     if call.invariant:
@@ -98,7 +98,7 @@ def _sums(call: Call) -> Array:
 
 
 def unpaired(call: Call) -> list[Call]:
-    """Return calls without pairs for a call's sums: of pairs in two arrays two, or else one."""
+    """Return the calls without pairs for a call's sums: two for pairs in two arrays, else one."""
     if call.pairs is None:
         return [call]
     if call.up is not None:
@@ -109,23 +109,23 @@ def unpaired(call: Call) -> list[Call]:
 
 
 def in_pairs(call: Call, sums: Sequence[Array]) -> Any:
-    """Return a call's sums, of pairs a tuple of two, from those of what :func:`unpaired` gives."""
+    """Return a call's sums, for pairs a tuple of two, from the sums of :func:`unpaired`'s calls."""
     if call.pairs is None:
         return sums[0]
     return tuple(sums) if call.up is not None else parted(sums[0], call.pairs, call.n)
 
 
 def parted(sums: Array, order: str, n: int) -> tuple[Array, Array]:
-    """Return gate's columns, and up's, of an array that has both (product.ORDERS)."""
+    """Return gate's columns, and up's, of an array that holds both (product.ORDERS)."""
     if order == "halves":
         return sums[..., :n], sums[..., n:]
     return sums[..., 0::2], sums[..., 1::2]
 
 
 def finished(call: Call, value: Any) -> Any:
-    """Return what a call returns, of alpha A B + beta C in the dtype of the sums.
+    """Return what a call returns, from alpha A B + beta C in the dtype of the sums.
 
-    Of pairs ``value`` is a tuple of two.
+    For pairs, ``value`` is a tuple of two arrays.
     """
     library = call.library
     with np.errstate(all="ignore"), library.current(call.a):

@@ -1,4 +1,4 @@
-"""Calls like an earlier one: found by a key, and launched without being planned again."""
+"""Repeat earlier calls: find them by a key, and launch them without planning again."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NUMBERS, _SEQUENCES = (int, float), (tuple, list)
 
 
 class Apart(NamedTuple):
-    """An array and a result of a call, by their numbers in it: they must not overlap.
+    """An array and a result of a call, by their indices in it, which must not overlap.
 
     Attributes
     ----------
     array, extent : int
-        The array's number, and the bytes from its first element to the end of its last one.
+        The array's index, and the bytes from its first element to the end of its last one.
     result, result_extent : int
-        The result's number, and its bytes.
+        The result's index, and its bytes.
     may_be_result : bool
         Whether the array may be the result itself, because each element is read before it is
         written.
@@ -41,7 +41,7 @@ class Apart(NamedTuple):
 
 
 class Repeat(NamedTuple):
-    """What a call on a GPU launched, without addresses, so that a later call can repeat it.
+    """The launches of a call on a GPU, without addresses, so that a later call can repeat them.
 
     Attributes
     ----------
@@ -49,12 +49,13 @@ class Repeat(NamedTuple):
     gpu : Gpu
     launches : tuple of Prepared
     results : tuple of callable
-        New arrays for the results; empty where the caller gives them.
+        Functions that make new arrays for the results; empty if the caller gives them.
     workspace : callable or None
-        A new array for the launches; None if they need none.
+        A function that makes a new array for the launches; None if they need none.
     arranged : callable
-        Returns the addresses in the order in which the launches take them. Its argument is the
-        addresses of the call's arrays, then those of new results, that of the workspace, and 0.
+        A function that returns the addresses in the order in which the launches take them. Its
+        argument is the addresses of the call's arrays, followed by those of new results, that of
+        the workspace, and 0.
     apart : tuple of Apart
         The arrays and results that must not overlap; empty if the results are new.
     is_tuple : bool
@@ -73,12 +74,12 @@ class Repeat(NamedTuple):
     def run(self, addresses: Sequence[int], out: Array | Sequence[Array] | None = None) -> Any:
         """Launch the call, and return its results; None if it has to be planned anew.
 
-        That is so if arrays overlap, or a new result is not aligned.
+        It has to be planned anew if arrays overlap, or if a new result is not aligned.
 
         Parameters
         ----------
         addresses : sequence of int
-            Of the call's arrays, as :func:`find` returns them.
+            The addresses of the call's arrays, as :func:`find` returns them.
         out : array or sequence of array, optional
             The results, if the caller gives them.
 
@@ -87,7 +88,7 @@ class Repeat(NamedTuple):
         LaunchError
             If an earlier kernel failed.
         DeviceUnavailableError
-            In a process forked from one that used the GPU already.
+            If this process was forked from one that used the GPU already.
         """
         context = self.gpu.context
         if context.is_ready:
@@ -116,7 +117,7 @@ class Repeat(NamedTuple):
         elif type(out) not in _SEQUENCES:
             out = (out,)
         if workspace is not None:
-            space = workspace()  # freed in the stream's order: not before the launches are done
+            space = workspace()  # freed in the stream's order, so after the launches
             known.append(address(space))
         known.append(0)
         where, stream = arranged(known), library.stream(gpu.context.ordinal)
@@ -144,7 +145,7 @@ def record(
     Parameters
     ----------
     library, gpu, launches, is_tuple
-        As in :class:`Repeat`.
+        The attributes of :class:`Repeat`.
     matrices : sequence of array
         A and B; with pairs in two arrays, A and both B.
     operands : sequence of array
@@ -159,8 +160,9 @@ def record(
     are_given : bool
         Whether the caller gave the results.
     """
-    # Indices of the addresses that run() has. Arrays of the call are counted from the front, as
-    # find() orders them; new results, the workspace and 0 from the back, as run() appends them.
+    # The indices of the addresses in run(). Arrays of the call are counted from the front, in the
+    # order of find(); new results, the workspace and 0 from the back, in the order in which run()
+    # appends them.
     first = len(matrices)
     of_operands = range(first, first + len(operands))
     first += len(operands)
@@ -199,14 +201,14 @@ def record(
 
 
 def _extent(library: Library, x: Array) -> int:
-    """Bytes from an array's first element to the end of its last one."""
+    """Return the bytes from an array's first element to the end of its last one."""
     view = library.view(x)
     assert view is not None
     return int(x.itemsize) * span(view)
 
 
 def _how(library: Library, x: Array) -> object:
-    """An array's shape and strides; two arrays with the same ones and the same address are one."""
+    """Return an array's shape and strides, which with its address tell two arrays apart."""
     place = library.stand_in(x)
     return place.shape, place.strides
 
@@ -232,11 +234,11 @@ def find(
     Returns
     -------
     key : tuple or None
-        All that decides what is launched, but for the arrays' addresses; None if calls like this
-        one have to be planned each time.
+        Everything that decides what is launched, except for the arrays' addresses; None if calls
+        like this one have to be planned each time.
     record : Repeat or None
     addresses : list of int
-        Of the call's arrays, for :meth:`Repeat.run`.
+        The addresses of the call's arrays, for :meth:`Repeat.run`.
     """
     # Numbers of other types may be mutable, and True is not accepted as a number.
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS:
@@ -245,7 +247,7 @@ def find(
     if asked is not None:
         if asked.pairs == APART:
             arrays = [a, *b]
-        given: list[object] = []  # numbers; None for an array
+        given: list[object] = []  # numbers, or None for an array
         for x in asked.operands:
             if type(x) in _NUMBERS:
                 given.append(x or repr(x))  # 0.0 and -0.0 are equal, but can give different results
@@ -266,7 +268,7 @@ def find(
 
 
 def look(how: tuple[object, ...], arrays: Sequence[Array]) -> Found:
-    """Return what :func:`find` does, given a call's arrays and all else that decides it."""
+    """Return what :func:`find` does, given a call's arrays and everything else that decides it."""
     library = repeatable.get(type(arrays[0]))
     if library is None:
         return _NOTHING
@@ -274,7 +276,7 @@ def look(how: tuple[object, ...], arrays: Sequence[Array]) -> Found:
         signatures, addresses = library.signatures(arrays)
         key = how, signatures
         return key, _records.get(key), addresses
-    except Exception:  # whatever an array's own library raises: planning raises our own error
+    except Exception:  # an array's library may raise anything, and planning raises our own error
         return _NOTHING
 
 

@@ -1,7 +1,8 @@
-"""Derivatives of a traced function by reverse accumulation, from those of its operations.
+"""Derivatives of a traced function by reverse accumulation over its operations.
 
-Where a function is not differentiable, the derivative is PyTorch's: that of ``abs`` at 0 is 0, that
-of ``relu`` at 0 is 0, and each of two equal arguments of ``minimum`` or ``maximum`` gets half.
+If a function is not differentiable at a point, the derivative there is PyTorch's: that of ``abs``
+at 0 is 0, that of ``relu`` at 0 is 0, and each of two equal arguments of ``minimum`` or ``maximum``
+gets half.
 
 References
 ----------
@@ -33,14 +34,14 @@ def adjoints(needed: Sequence[Symbol], seeds: Mapping[int, Any]) -> dict[int, An
     Parameters
     ----------
     needed : sequence of Symbol
-        Each after its arguments.
+        The symbols, each after its arguments.
     seeds : mapping of int to Symbol or float
         The weights of the symbols that are summed, by the ``id`` of each.
 
     Returns
     -------
     dict of int to Symbol or float
-        By the ``id`` of each symbol; derivatives that are always 0 may be missing.
+        The derivatives by the ``id`` of each symbol; those that are always 0 may be missing.
     """
     found = dict(seeds)
     for symbol in reversed(needed):
@@ -76,7 +77,7 @@ def _parts(t: Symbol, g: Any) -> list[tuple[Any, Any]]:
 
 
 def _of_gelu(g: Any, x: Any, _: Symbol) -> Any:
-    # The derivative is the normal distribution function of x plus x times its density. That
+    # The derivative is the normal distribution function of x, plus x times its density. That
     # product is 0 at infinity; without ``near`` it would be infinity times 0.
     share = multiply(0.5, add(1.0, apply("erf", multiply(math.sqrt(0.5), x))))
     density = multiply(1 / math.sqrt(2 * math.pi), apply("exp", multiply(-0.5, multiply(x, x))))
@@ -126,7 +127,7 @@ _BINARY: dict[str, Callable[[Any, Any, Any, Symbol], tuple[Any, Any]]] = {
 def _by_result(t: Symbol, condition: Symbol) -> Symbol:
     """Return the condition of a ``where``, or an equivalent one that reads its result ``t``.
 
-    So the derivatives of relu and leaky relu need their results, and not their arguments.
+    By this, the derivatives of relu and leaky relu need their results and not their arguments.
     """
     chosen, other = t.arguments[1:]
     first, second = condition.arguments if len(condition.arguments) == 2 else (None, None)
@@ -140,7 +141,7 @@ def _by_result(t: Symbol, condition: Symbol) -> Symbol:
 
 
 def _is_scaled(x: Any, of: Any) -> bool:
-    """Whether x is 0, or a positive finite number times the symbol."""
+    """Return whether x is 0, or the symbol times a positive finite number."""
     if isinstance(x, float):
         return x == 0
     return (
@@ -152,7 +153,7 @@ def _is_scaled(x: Any, of: Any) -> bool:
 
 
 def _power(x: Any, depth: int = 4) -> tuple[Any, int]:
-    """Return the base and the exponent of a product of equal factors; x and 1 for all else.
+    """Return the base and the exponent of a product of equal factors; else x and 1.
 
     Four levels of products are enough for the exponents that ``**`` takes, which are at most 16.
     """

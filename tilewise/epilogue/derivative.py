@@ -1,7 +1,8 @@
 """A traced function for training: what its forward pass stores, and its backward pass.
 
-The backward pass is a traced function, too: of the results' gradients, of what the forward pass
-stored, and of the operands. So the product that gives a gradient can have it as its epilogue.
+The backward pass is a traced function, too. Its arguments are the results' gradients, the values
+that the forward pass stored, and the operands. So the product that computes a gradient can have it
+as its epilogue.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from tilewise.epilogue.adjoints import adjoints
 from tilewise.epilogue.symbols import Symbol, Symbols
 from tilewise.epilogue.traced import SUM, Traced, interned, needed_by
 
-KEPT = 1024  # functions whose derivatives are kept
+KEPT = 1024  # the number of functions whose derivatives are kept
 
 
 class Backward(NamedTuple):
@@ -23,8 +24,8 @@ class Backward(NamedTuple):
     Attributes
     ----------
     function : Traced
-        Its first argument, ``acc``, is the gradient of the first result that has one; its results
-        are the gradients that are wanted, in that order.
+        The derivative. Its first argument, ``acc``, is the gradient of the first result that has
+        one; its results are the wanted gradients, in that order.
     operands : tuple of (str, int)
         The other arguments of ``function``, in its order: ``("gradient", i)`` is the gradient of
         result i, ``("result", i)`` is result i itself, and ``("operand", i)`` is operand i of the
@@ -49,9 +50,10 @@ class Trained:
     wanted : tuple of int
         The arguments whose derivatives are wanted: sums count from 0, and operands follow them.
     forward : Traced
-        It returns a tuple: the function's results, and then what else the backward pass needs.
+        The function of the forward pass. It returns a tuple: the function's results, and then the
+        other values that the backward pass needs.
     stored : tuple of int
-        Which of the results of ``forward`` the backward pass reads.
+        The indices of the results of ``forward`` that the backward pass reads.
 
     Notes
     -----
@@ -99,7 +101,7 @@ class Trained:
     def _candidates(
         self, leaf: Symbol, results: list[Any], needed: Sequence[Symbol], stored: dict[int, Any]
     ) -> Iterable[Any]:
-        """Return what may be stored for a sum, the best first; None stores nothing."""
+        """Yield the candidates to store for a sum, the best first; None stores nothing."""
         outputs = self._gradients(results, range(len(results)))
         yield None
         through = [
@@ -114,7 +116,7 @@ class Trained:
         yield leaf
 
     def _gradients(self, results: Sequence[Any], given: Iterable[int]) -> list[Any]:
-        """Return the wanted gradients, given those of some results, which are operands."""
+        """Return the wanted gradients, given the gradients of some results, which are operands."""
         seeds: dict[int, Any] = {}
         for i in given:
             x = results[i]
@@ -127,14 +129,14 @@ class Trained:
         return [found.get(id(self._leaves[i]), 0.0) for i in self.wanted]
 
     def backward(self, given: tuple[int, ...], wanted: tuple[int, ...] | None = None) -> Backward:
-        """Return the gradients as a function.
+        """Return the function that computes the gradients.
 
         Parameters
         ----------
         given : tuple of int
-            The results of ``forward`` that have a gradient, at least one.
+            The indices of the results of ``forward`` that have a gradient, at least one.
         wanted : tuple of int, optional
-            Some of the attribute ``wanted``; by default all.
+            Some of the indices in the attribute ``wanted``; by default all.
         """
         wanted = self.wanted if wanted is None else wanted
         if (given, wanted) not in self._made:
@@ -170,7 +172,7 @@ class Trained:
 
 @lru_cache(maxsize=KEPT)
 def trained(function: Traced, wanted: tuple[int, ...]) -> Trained:
-    """Return the :class:`Trained` of a function; a later call with equal arguments is fast."""
+    """Return the :class:`Trained` of a function; calls with equal arguments share one."""
     return Trained(function, wanted)
 
 
@@ -179,7 +181,7 @@ def copied(
 ) -> dict[int, Any]:
     """Copy symbols to another :class:`Symbols`, and return the copies by the originals' ``id``.
 
-    ``replaced`` has symbols that stand for some of the originals instead.
+    ``replaced`` maps some of the originals' ``id`` to symbols that take their place.
     """
     found = dict(replaced)
     for x in needed:
@@ -189,5 +191,7 @@ def copied(
 
 
 def _reaches(results: Iterable[Any], leaf: Symbol, given: Container[int]) -> bool:
-    """Whether results depend on a symbol other than through those whose ``id`` is in ``given``."""
+    """Return whether results depend on a symbol other than through those with an ``id`` in
+    ``given``.
+    """
     return id(leaf) not in given and any(x is leaf for x in needed_by(results, given))

@@ -1,4 +1,4 @@
-"""What a traced function gives: for arrays, and between which bounds a kernel's result lies."""
+"""Evaluate a traced function on arrays, and enclose the results of a kernel that computes it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from tilewise.epilogue.symbols import Symbol
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# Largest errors in ulp of float and double, rounded up (CUDA Programming Guide, mathematical
-# functions); that of the sigmoid follows from exp's. What is not named is rounded correctly.
+# The largest errors of float and double functions in ulp, rounded up (CUDA Programming Guide,
+# mathematical functions); the sigmoid's follows from exp's. Functions that are not listed are
+# rounded correctly.
 ULPS = {"sigmoid": 8, "exp": 2, "log": 2, "log1p": 2, "tanh": 2, "erf": 2, "rsqrt": 2}
 GELU = 6
 """The largest error of gelu, in units of rounding of its argument (functions.cuh)."""
 INCREASING = ("sigmoid", "exp", "log", "log1p", "tanh", "erf", "sqrt")
 LEAST = {"log": 0.0, "log1p": -1.0, "sqrt": 0.0, "rsqrt": 0.0}
-"""The least argument of those that have one."""
+"""The least argument of the functions that have one."""
 
 
 def erf_of(x: npt.NDArray[Any]) -> Any:
@@ -31,17 +32,17 @@ def erf_of(x: npt.NDArray[Any]) -> Any:
 
 
 def gelu_of(x: npt.NDArray[Any]) -> Any:
-    """Return x times the normal distribution's share below x, of an array."""
+    """Return gelu of an array: x times the standard normal distribution function of x."""
     return _gelu_by(lambda y: _special("erfc", y), np, x)
 
 
 def _gelu_by(erfc: Callable[[Any], Any], library: Any, x: Any) -> Any:
-    # At minus infinity the limit, and not infinity times 0.
+    # The bound gives the limit at minus infinity, instead of infinity times 0.
     return library.maximum(x, -1e3) * (erfc(x * -math.sqrt(0.5)) * 0.5)
 
 
 def _special(name: str, x: npt.NDArray[Any]) -> Any:
-    """Return a function of SciPy's; by Python's own where SciPy is not installed."""
+    """Return a function of SciPy's for an array, or Python's own if SciPy is not installed."""
     try:
         return getattr(import_module("scipy.special"), name)(x)
     except ImportError:
@@ -52,19 +53,19 @@ def _special(name: str, x: npt.NDArray[Any]) -> Any:
 
 
 def sigmoid_of(x: Any) -> Any:
-    """Return 1 / (1 + exp(-x)) of an array."""
+    """Return 1 / (1 + exp(-x)) for an array."""
     return 1 / (1 + np.exp(-x))
 
 
 def rsqrt_of(x: Any) -> Any:
-    """Return 1 by the square root of an array."""
+    """Return 1 / sqrt(x) for an array."""
     return 1 / np.sqrt(x)
 
 
 OWN: dict[str, Callable[[Any], Any]] = {
     "erf": erf_of, "gelu": gelu_of, "sigmoid": sigmoid_of, "rsqrt": rsqrt_of,
 }  # fmt: skip
-"""The functions that NumPy has not."""
+"""The functions that NumPy does not have."""
 
 
 def evaluated(
@@ -73,15 +74,15 @@ def evaluated(
     sums: Mapping[str, Any],
     operands: Mapping[str, Any],
 ) -> tuple[Any, ...]:
-    """Return a function's results.
+    """Return the results of a function on arrays.
 
     Parameters
     ----------
     results : sequence of Symbol or float
     needed : sequence of Symbol
-        The symbols that they need, arguments before those that use them.
+        The symbols that the results need, each after its arguments.
     sums : mapping of str to array
-        NumPy's, CuPy's or PyTorch's, by the operations that stand for them.
+        Arrays of NumPy, CuPy or PyTorch, by the operations that stand for them.
     operands : mapping of str to array or float
     """
     functions = _functions(next(iter(sums.values())))
@@ -103,7 +104,7 @@ def evaluated(
 
 
 def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
-    """Return each operation on arrays of the library, in the dtype, of ``acc``."""
+    """Return a function for each operation, on arrays of the library and the dtype of ``acc``."""
     if type(acc).__module__.partition(".")[0] == "torch":
         torch = import_module("torch")
 
@@ -121,7 +122,7 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
             "where": torch.where, "constant": constant,
         }  # fmt: skip
     library = import_module(type(acc).__module__.partition(".")[0])
-    own = OWN  # NumPy's exp and sqrt are CuPy's, of CuPy's arrays
+    own = OWN  # NumPy's exp and sqrt work on CuPy's arrays, too
     if library is not np:
         special = import_module("cupyx.scipy.special")
         own = {
@@ -141,7 +142,7 @@ def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
 
 
 class Interval:
-    """Between which bounds a value lies, in float64; NaN for what is NaN for sure.
+    """The bounds of a value in float64; NaN for a value that is NaN for certain.
 
     Parameters
     ----------
@@ -153,19 +154,19 @@ class Interval:
 
 
 class Condition:
-    """Whether a condition may hold, and may not."""
+    """Whether a condition may hold, and whether it may fail."""
 
     def __init__(self, may_hold: Bools, may_fail: Bools) -> None:
         self.may_hold, self.may_fail = may_hold, may_fail
 
 
 class Enclosure:
-    """Intervals of a function's values, where it is computed in float32 or float64.
+    """Bounds for the values of a function that is computed in float32 or float64.
 
     Parameters
     ----------
     unit : float
-        Half the distance from 1 to the next number.
+        Half the distance from 1 to the next larger number.
     least, largest : float
         The smallest and the largest positive number.
     """
@@ -177,7 +178,7 @@ class Enclosure:
         self, results: Sequence[Any], needed: Sequence[Symbol], sums: Mapping[str, Interval],
         operands: Mapping[str, Floats],
     ) -> list[Interval]:  # fmt: skip
-        """Return where each result lies; parameters as :func:`evaluated` has them."""
+        """Return bounds for each result; the parameters are those of :func:`evaluated`."""
         values: dict[int, Any] = {}
 
         def value(x: Any) -> Any:
@@ -206,21 +207,21 @@ class Enclosure:
         low, high = _BOUNDS.get(operation, _by_corners(operation))(*given)
         if operation in ("negative", "absolute", "minimum", "maximum"):
             return Interval(low, high)
-        if operation == "sigmoid":  # exp overflows before it is the least number
+        if operation == "sigmoid":  # exp overflows before the result is the least number
             low = np.where(low < 4 / self.largest, 0.0, low)
         if operation == "gelu":
             of = np.maximum(np.abs(given[0].low), np.abs(given[0].high))
-            # Far from 0 it is x or 0, and has only the rounding.
+            # Far from 0 gelu is x or 0, and has only the error of rounding.
             off = GELU * self.unit * np.minimum(of, 64.0) + self.least
             low, high = low - off, high + off
         return self._wider(low, high, ULPS.get(operation, 0))
 
     def _wider(self, low: Floats, high: Floats, ulps: int) -> Interval:
-        """Allow for the rounding, of this dtype and of float64 in which it is computed here."""
+        """Allow for rounding in this dtype, and in float64, in which the bounds are computed."""
         relative = (1 + 2 * ulps) * self.unit + 8 * 2.0**-53
         low = low - (np.abs(low) * relative + (1 + ulps) * self.least)
         high = high + (np.abs(high) * relative + (1 + ulps) * self.least)
-        # What is larger than any number may be infinity; and infinity minus infinity is NaN here.
+        # A value beyond the largest number may be infinity; infinity minus infinity is NaN here.
         low = np.where(low < -self.largest, -np.inf, low)
         high = np.where(high > self.largest, np.inf, high)
         return Interval(low, high)
@@ -248,7 +249,7 @@ def _by_corners(operation: str) -> Callable[..., tuple[Floats, Floats]]:
 def _unknown_where_nan(
     low: Floats, high: Floats, x: Interval, y: Interval
 ) -> tuple[Floats, Floats]:
-    """A corner that is NaN (0 times infinity) of values that differ says nothing."""
+    """Return unknown bounds where a corner is NaN (0 times infinity) and the values differ."""
     nan = np.isnan(x.low) | np.isnan(y.low)
     exact = ((x.low == x.high) & (y.low == y.high)) | nan
     unknown = np.isnan(low) & ~exact
@@ -274,7 +275,7 @@ def _absolute(x: Interval) -> tuple[Floats, Floats]:
 
 
 _LEAST_GELU = -0.7517915246935645
-"""Where gelu is least."""
+"""The argument at which gelu is least."""
 
 
 def _gelu(x: Interval) -> tuple[Floats, Floats]:

@@ -1,4 +1,4 @@
-"""Functions for epilogues: of a product's elements, and of numbers and NumPy arrays as well."""
+"""Functions for epilogues, which also take numbers and NumPy arrays."""
 
 from __future__ import annotations
 
@@ -36,96 +36,96 @@ def _is_traced(*values: Any) -> bool:
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
-    """``x`` where the condition holds, and ``y`` elsewhere."""
+    """Return ``x`` where the condition holds, and ``y`` elsewhere."""
     if not _is_traced(condition, x, y):
         return np.where(condition, x, y)
     return operate("where", condition, x, y)
 
 
 def minimum(x: Any, y: Any) -> Any:
-    """The smaller one; NaN where either is, as in :data:`numpy.minimum`."""
+    """Return the smaller one; NaN where either is, as in :data:`numpy.minimum`."""
     return operate("minimum", x, y) if _is_traced(x, y) else np.minimum(x, y)
 
 
 def maximum(x: Any, y: Any) -> Any:
-    """The larger one; NaN where either is, as in :data:`numpy.maximum`."""
+    """Return the larger one; NaN where either is, as in :data:`numpy.maximum`."""
     return operate("maximum", x, y) if _is_traced(x, y) else np.maximum(x, y)
 
 
 def clip(x: Any, low: Any, high: Any) -> Any:
-    """``x`` from ``low`` to ``high``."""
+    """Return ``x``, limited to the range from ``low`` to ``high``."""
     return applied("clip", x, low, high)(minimum(maximum(x, low), high))
 
 
 def exp(x: Any) -> Any:
-    """The exponential function."""
+    """Return the exponential of ``x``."""
     return operate("exp", x) if _is_traced(x) else np.exp(x)
 
 
 def log(x: Any) -> Any:
-    """The natural logarithm."""
+    """Return the natural logarithm of ``x``."""
     return operate("log", x) if _is_traced(x) else np.log(x)
 
 
 def log1p(x: Any) -> Any:
-    """The natural logarithm of 1 + x, exact for small x."""
+    """Return the natural logarithm of 1 + x, exact for small x."""
     return operate("log1p", x) if _is_traced(x) else np.log1p(x)
 
 
 def tanh(x: Any) -> Any:
-    """The hyperbolic tangent."""
+    """Return the hyperbolic tangent of ``x``."""
     return operate("tanh", x) if _is_traced(x) else np.tanh(x)
 
 
 def erf(x: Any) -> Any:
-    """The error function."""
+    """Return the error function of ``x``."""
     return operate("erf", x) if _is_traced(x) else erf_of(np.asarray(x))
 
 
 def sqrt(x: Any) -> Any:
-    """The square root."""
+    """Return the square root of ``x``."""
     return operate("sqrt", x) if _is_traced(x) else np.sqrt(x)
 
 
 def rsqrt(x: Any) -> Any:
-    """One by the square root."""
+    """Return 1 / sqrt(x)."""
     return operate("rsqrt", x) if _is_traced(x) else rsqrt_of(x)
 
 
 def sigmoid(x: Any) -> Any:
-    """1 / (1 + exp(-x))."""
+    """Return 1 / (1 + exp(-x))."""
     return operate("sigmoid", x) if _is_traced(x) else sigmoid_of(np.asarray(x))
 
 
 def relu(x: Any) -> Any:
-    """The larger of ``x`` and 0."""
-    # Of NaN it is NaN, and its gradient at 0 is 0.
+    """Return the larger of ``x`` and 0."""
+    # relu of NaN is NaN, and its gradient at 0 is 0.
     return applied("relu", x)(where(x <= 0, 0, x))
 
 
 def leaky_relu(x: Any, slope: Any = 0.01) -> Any:
-    """``x`` where it is positive, and ``slope`` times ``x`` elsewhere."""
+    """Return ``x`` where it is positive, and ``slope`` times ``x`` elsewhere."""
     return applied("leaky_relu", x, slope)(where(x > 0, x, slope * x))
 
 
 def silu(x: Any) -> Any:
-    """x / (1 + exp(-x)), also called swish."""
+    """Return x / (1 + exp(-x)), also called swish."""
     return applied("silu", x)(x * sigmoid(x))
 
 
 def softplus(x: Any) -> Any:
-    """log(1 + exp(x)), which does not overflow."""
+    """Return log(1 + exp(x)), computed without overflow."""
     return applied("softplus", x)(maximum(x, 0) + log1p(exp(-abs(x))))
 
 
 def gelu(x: Any, approximate: str = "none") -> Any:
-    """x times the normal distribution's share below x.
+    """Return x times the standard normal distribution function of x.
 
     Parameters
     ----------
     x : array or float
     approximate : str
-        ``"none"``, the exact function; or ``"tanh"``, an approximation as PyTorch has it.
+        ``"none"`` for the exact function, or ``"tanh"`` for PyTorch's approximation of that name.
 
     Raises
     ------

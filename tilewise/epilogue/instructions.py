@@ -1,4 +1,4 @@
-"""What a traced function costs: the instructions of a thread for each element."""
+"""The cost of a traced function: a thread's instructions for each element."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from tilewise.epilogue.symbols import Symbol
 
-# Instructions for one element, of the functions of functions.cuh in float32, without loads and
+# The instructions for one element of the functions of functions.cuh in float32, without loads and
 # stores, counted in sm_90a's machine code: the difference between a kernel that computes the
 # function for 16 elements and one that does so for 8, divided by 8.
 INSTRUCTIONS = {
@@ -14,17 +14,18 @@ INSTRUCTIONS = {
     "erf": 20, "gelu": 12, "sqrt": 13, "rsqrt": 4, "sigmoid": 9,
 }  # fmt: skip
 FREE = ("operand", "negative", "absolute")
-"""Operations that are not counted here: a modifier of the instruction that uses it, or an operand,
-which is counted where it is loaded."""
+"""The operations that are not counted: modifiers of the instruction that uses them, and operands,
+which are counted where they are loaded.
+"""
 
 
 def instructions_of(needed: Iterable[Symbol], sums: Iterable[str]) -> int:
-    """Return how many instructions compute some symbols of their sums and operands.
+    """Return the number of instructions that compute some symbols from sums and operands.
 
     Parameters
     ----------
     needed : iterable of Symbol
-        Each once.
+        The symbols, each once.
     sums : iterable of str
         The operations that stand for sums.
     """

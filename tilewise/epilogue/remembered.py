@@ -1,4 +1,4 @@
-"""Remembers traced functions, where tracing them again could give nothing else."""
+"""Remember traced functions, if tracing them again could give nothing else."""
 
 from __future__ import annotations
 
@@ -21,26 +21,27 @@ _PURE = frozenset(
         *(getattr(functions, x) for x in functions.__all__),
     }
 )
-"""Functions whose results depend on their arguments alone."""
+"""The functions whose results depend on their arguments alone."""
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
-# CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR of inspect: a call runs nothing of such code.
+# inspect's CO_GENERATOR, CO_COROUTINE and CO_ASYNC_GENERATOR: calling such a function does not run
+# its code.
 _GENERATORS = 0x20 | 0x80 | 0x200
 _MISSING = object()
 
 
 class Known(NamedTuple):
-    """What the code of a function computes.
+    """The code of a function, and what it computes.
 
     Attributes
     ----------
     code : CodeType
-        Kept alive, so that no other object gets its ``id``.
+        The code, kept alive so that no other object gets its ``id``.
     traced : Traced or None
-        None if the function has to be traced each time.
+        What the code computes; None if the function has to be traced each time.
     names : tuple of (str, object)
-        The globals that it reads, and their values.
+        The globals that the code reads, and their values.
     attributes : tuple of (dict, str, object)
-        The attributes of modules that it reads: the module's dictionary, the name, the value.
+        The attributes of modules that the code reads: the module's dictionary, the name, the value.
     """
 
     code: CodeType
@@ -59,7 +60,7 @@ def remembered(
     *,
     pairs: bool = False,
 ) -> Traced:
-    """As :func:`tilewise.epilogue.trace`, but trace a function again only if the result may differ.
+    """Trace a function as :func:`tilewise.epilogue.trace` does, anew only if the result may differ.
 
     The result is the same for the same code if the function reads only its arguments, constants,
     and globals that are unchanged: numbers, functions of :mod:`tilewise.epilogue.functions` and of
@@ -69,7 +70,7 @@ def remembered(
     Parameters
     ----------
     function, names, taken, pairs
-        As in :func:`tilewise.epilogue.trace`.
+        The arguments of :func:`tilewise.epilogue.trace`.
 
     Raises
     ------
@@ -101,15 +102,15 @@ def remembered(
 def _anew(
     key: tuple[int, tuple[str, ...], bool], function: FunctionType, taken: Container[str]
 ) -> Traced:
-    """Trace a function anew, and forget what was known of its code."""
+    """Trace a function anew, and forget the previous result for its code."""
     _, names, pairs = key
     _known.pop(key, None)
     return trace(function, names, taken, pairs=pairs)
 
 
 def _looked_at(function: FunctionType, traced: Traced) -> Known:
-    """Return what to remember of a function that was traced."""
-    import dis  # here, because importing it takes milliseconds and few calls need it
+    """Return what to remember about a function that was traced."""
+    import dis  # imported here, because importing it takes milliseconds and few calls need it
 
     code = function.__code__
     unknown = Known(code, None)
@@ -134,7 +135,7 @@ def _looked_at(function: FunctionType, traced: Traced) -> Known:
             return unknown
     modules = [vars(x) for x in names.values() if isinstance(x, ModuleType)]
     read = [(x, name, x[name]) for name in attributes for x in modules if name in x]
-    if attributes - {name for _, name, _ in read}:  # the function reads one of another object
+    if attributes - {name for _, name, _ in read}:  # it reads another object's attribute
         return unknown
     read += [
         (vars(builtins), name, getattr(builtins, name, None))
@@ -148,7 +149,7 @@ def _looked_at(function: FunctionType, traced: Traced) -> Known:
 
 
 def _is_constant(x: object) -> bool:
-    """Whether a value that is read is a number, or a function of its arguments alone."""
+    """Return whether a value that is read is a number, or a function of its arguments alone."""
     if type(x) in (int, float, bool) or isinstance(x, np.ufunc):
         return True
     return isinstance(x, _FUNCTIONS) and x in _PURE

@@ -1,6 +1,6 @@
 """Arithmetic on the symbols of a traced function that leaves out operations without effect.
 
-Each function returns a number where its arguments are numbers, and otherwise a symbol.
+Each function returns a number if its arguments are numbers, and otherwise a symbol.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def subtract(x: Any, y: Any) -> Any:
 
 
 def multiply(x: Any, y: Any) -> Any:
-    """Return x y, and 0 where either is the number 0, whatever the other is."""
+    """Return x y, and 0 if either is the number 0, whatever the other is."""
     if not _is_traced(x, y):
         return x * y
     if isinstance(y, float):
@@ -87,7 +87,7 @@ def where(condition: Symbol, x: Any, y: Any) -> Any:
 
 
 def apply(operation: str, x: Any) -> Symbol:
-    """Return a unary operation of a symbol, as ``apply("exp", x)``."""
+    """Return the symbol of a unary operation, as in ``apply("exp", x)``."""
     return operate(operation, x)
 
 
@@ -96,7 +96,7 @@ def _is_traced(*values: Any) -> bool:
 
 
 def is_number(x: Any, number: float) -> bool:
-    """Return whether x is a number, and no symbol, and equals ``number``."""
+    """Return whether x is a number rather than a symbol, and equals ``number``."""
     return isinstance(x, float) and x == number
 
 

@@ -1,4 +1,4 @@
-"""Symbols, on which a function is called to see what it computes."""
+"""Symbols, with which a function is called to see what it computes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ BOOLEANS = frozenset({"less", "less_equal", "equal", "not_equal", "and", "or", "
 
 
 class Symbols:
-    """The symbols of one tracing, in the order in which they were made; equal ones are one."""
+    """The symbols of one tracing, in the order in which they were made, each different one once."""
 
     def __init__(self) -> None:
         self.made: dict[tuple[Any, ...], Symbol] = {}
 
     def make(self, operation: str, *arguments: Any) -> Symbol:
         """Return the symbol of an operation on symbols of this tracing, and on numbers."""
-        # 0.0 equals -0.0, and no NaN itself: numbers are told apart by their text.
+        # 0.0 equals -0.0, and no NaN equals itself, so numbers are told apart by their text.
         key = (operation, *(x if isinstance(x, Symbol) else repr(x) for x in arguments))
         found = self.made.get(key)
         if found is None:
@@ -34,19 +34,19 @@ class Symbols:
 
 
 class Symbol:
-    """A value of a function that is traced: of each element the same operations.
+    """A value in a function that is traced; it stands for one element, and all elements alike.
 
     Attributes
     ----------
     symbols : Symbols
-        Those of its tracing.
+        The symbols of the same tracing.
     operation : str
-        ``"acc"``, or of pairs ``"gate"`` and ``"up"``; ``"operand"``; or one of those that
-        ``evaluate.py`` has.
+        ``"acc"``, or in a function of pairs ``"gate"`` and ``"up"``; ``"operand"``; or an operation
+        of ``evaluate.py``.
     arguments : tuple of Symbol or float or str
-        The operation's; of an operand, its name.
+        The arguments of the operation; for an operand its name.
     shown : tuple or None
-        The name and the arguments of the function that made it, for people.
+        The name and the arguments of the function that made the symbol, for messages.
     """
 
     __slots__ = ("arguments", "operation", "shown", "symbols")
@@ -167,7 +167,7 @@ class Symbol:
     ) -> NoReturn:
         for x in given:
             if not isinstance(x, Symbol) and hasattr(x, "dtype"):
-                number(x)  # which says that a tensor is no part of an epilogue
+                number(x)  # raises that a tensor can't be part of an epilogue
         fail(f"torch.{function.__name__} can't be traced", "tilewise has functions for epilogues")
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
@@ -224,16 +224,16 @@ _UFUNCS = {
     )
 } | {"logical_and": "and", "logical_or": "or", "logical_not": "not", "bitwise_and": "and",
      "bitwise_or": "or", "invert": "not"}  # fmt: skip
-"""Operations by the names of NumPy's functions."""
+"""The operations by the names of NumPy's functions."""
 
 
 def operate(operation: str, *arguments: Any) -> Symbol:
-    """Return the symbol of an operation, one of whose arguments at least is a symbol.
+    """Return the symbol of an operation, at least one of whose arguments is a symbol.
 
     Raises
     ------
     TraceError
-        If an argument is no number and no symbol, or a condition where a number is wanted.
+        If an argument is neither a number nor a symbol, or a condition stands for a number.
     """
     symbols = next(x.symbols for x in arguments if isinstance(x, Symbol))
     found = tuple(x if isinstance(x, Symbol) else number(x) for x in arguments)
@@ -255,7 +255,7 @@ def number(x: Any) -> float:
     Raises
     ------
     TraceError
-        If it is none.
+        If ``x`` is not a number.
     """
     if isinstance(x, bool | np.bool_) or not isinstance(x, int | float | np.integer | np.floating):
         fail(
@@ -280,7 +280,7 @@ def fail(what: str, instead: str) -> NoReturn:
 
 
 def applied(name: str, *arguments: Any) -> Callable[[Symbol], Symbol]:
-    """Return what notes on a symbol which function made it, for people."""
+    """Return a function that notes on a symbol which function made it, for messages."""
 
     def note(result: Symbol) -> Symbol:
         if isinstance(result, Symbol) and result.shown is None:

@@ -1,4 +1,4 @@
-"""A function of an epilogue, traced: what it computes, as CUDA C++, on arrays, and in words."""
+"""A traced function of an epilogue, which can be written as CUDA C++ and evaluated on arrays."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "less": "<", "less_equal": "<=",
     "equal": "==", "not_equal": "!=", "and": "&&", "or": "||",
 }  # fmt: skip
-VARIADIC = 0x0C  # of a code's flags: *args, **kwargs (inspect.CO_VARARGS, CO_VARKEYWORDS)
+VARIADIC = 0x0C  # bits of a code's flags: *args, **kwargs (inspect.CO_VARARGS, CO_VARKEYWORDS)
 _PREFIX = {"negative": "-", "not": "!"}
-# How tightly an operation binds, for people.
+# How tightly an operation binds, for the parentheses of formulas.
 _BINDS = {"or": 1, "and": 2, "equal": 3, "not_equal": 3, "less": 3, "less_equal": 3, "add": 4,
           "subtract": 4, "multiply": 5, "divide": 5, "negative": 6, "not": 6}  # fmt: skip
 
 
 class Traced:
-    """What a function computes. Equal computations in the same words are the same object.
+    """What a function computes; equal computations in the same words are one object.
 
     Attributes
     ----------
     sums : tuple of str
-        What it is a function of besides its operands: :data:`SUM`, or of pairs :data:`PAIR`.
+        The names of its arguments besides its operands: :data:`SUM`, or :data:`PAIR` for pairs.
     operands : tuple of str
-        The names of its operands, in its own order.
+        The names of its operands, in the function's order.
     results : tuple of Symbol or float
     needed : list of Symbol
         The symbols that the results need, each after its arguments.
     is_tuple : bool
-        Whether it returned a tuple of them.
+        Whether the function returned a tuple of results.
     statements : tuple of str
         C++ declarations that compute ``values`` from ``sums`` and ``x0``, ``x1`` ..., the operands;
         all are of the type ``real``.
     values : tuple of str
         A C++ expression for each result.
     instructions : int
-        How many compute it for one element.
+        The number of instructions that compute the results for one element.
     """
 
     __slots__ = (
@@ -87,9 +87,9 @@ class Traced:
         Parameters
         ----------
         acc : array, or of pairs (array, array)
-            NumPy's, CuPy's or PyTorch's, of float32 or float64.
+            One array of NumPy, CuPy or PyTorch, of float32 or float64; two for a function of pairs.
         operands : sequence of array or float
-            In the function's order; arrays of the same library and dtype.
+            The operands in the function's order; arrays are of the same library and dtype.
         """
         given = dict(zip(self.operands, operands, strict=True))
         of = dict(zip(self.sums, acc if self.takes_pairs else (acc,), strict=True))
@@ -98,16 +98,16 @@ class Traced:
     def enclose(
         self, low: Floats, high: Floats, operands: Sequence[Any], dtype: str
     ) -> list[tuple[Floats, Floats]]:
-        """Return between which bounds a kernel's results lie.
+        """Return bounds for the results of a kernel.
 
         Parameters
         ----------
         low, high : array of float64
-            Between which the sums lie; of pairs (2, ...), first those of gate, then those of up.
+            The bounds of the sums; for pairs (2, ...), first those of gate, then those of up.
         operands : sequence of array or float
-            In the function's order. Kernels round them to ``dtype``, too.
+            The operands in the function's order. Kernels round them to ``dtype``, too.
         dtype : str
-            In which it is computed: float32 or float64.
+            The dtype in which the function is computed, float32 or float64.
 
         Notes
         -----
@@ -142,20 +142,20 @@ class Traced:
 class Epilogue:
     """A function that is traced once, for many products.
 
-    What it reads besides its arguments, as a closure's variables, counts as it was at that time;
-    parameters with defaults are constants.
+    Everything that the function reads besides its arguments, such as the variables of a closure,
+    keeps the value of that time; parameters with defaults are constants.
 
     Parameters
     ----------
     function : callable
-        As :func:`tilewise.matmul` takes it for ``epilogue``.
+        A function as :func:`tilewise.matmul` takes it for ``epilogue``.
     pairs : bool, optional
-        Whether it is a function of pairs, the first two of whose parameters are products.
+        Whether it is a function of pairs, whose first two parameters are products.
 
     Raises
     ------
     TraceError
-        If it does what no kernel can.
+        If the function does what no kernel can do.
 
     Examples
     --------
@@ -178,7 +178,7 @@ class Epilogue:
         registered[self.key] = self
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
-        """Call the function, as on arrays."""
+        """Call the function, for instance on arrays."""
         return self.function(*values, **operands)
 
     def __str__(self) -> str:
@@ -186,12 +186,12 @@ class Epilogue:
 
     @property
     def cuda(self) -> str:
-        """What kernels compute, as CUDA C++."""
+        """The code of the function in kernels, as CUDA C++."""
         return "\n".join((*self.traced.statements, f"return {', '.join(self.traced.values)};"))
 
 
 SUM, PAIR = ("acc",), ("gate", "up")
-"""What the first parameter of a function stands for, or of one of pairs the first two."""
+"""The names of a function's first parameter, and of the first two parameters for pairs."""
 _interned: WeakValueDictionary[tuple[Any, ...], Traced] = WeakValueDictionary()
 _numbers = itertools.count()
 registered: WeakValueDictionary[str, Epilogue] = WeakValueDictionary()
@@ -205,23 +205,23 @@ def trace(
     *,
     pairs: bool = False,
 ) -> Traced:
-    """Return what a function computes; it is called once, on symbols.
+    """Return what a function computes, by calling it once with symbols.
 
     Parameters
     ----------
     function : callable
-        Its first parameter is the accumulator, of pairs the first two are, whatever their names;
-        the others are operands.
+        The function. Its first parameter, or for pairs the first two, is the accumulator, whatever
+        its name; the other parameters are operands.
     names : sequence of str
-        Of the operands that it is given.
+        The names of the given operands.
     taken : container of str, optional
-        Names that no operand can have, as the caller's own arguments have them.
+        The names that no operand can have, because they are arguments of the caller itself.
     pairs : bool, optional
 
     Raises
     ------
     TraceError
-        If it does what no kernel can, or takes other operands.
+        If the function does what no kernel can do, or takes other operands.
     """
     if isinstance(function, Epilogue):
         traced = function.traced
@@ -293,9 +293,9 @@ def _name(function: Callable[..., Any]) -> str:
 def _parameters(
     function: Callable[..., Any], first: int
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of parameters besides the first ones, and of those with defaults."""
+    """Return the names of the parameters after the first ones, and of those with defaults."""
     if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
-        code = function.__code__  # inspect takes as long as all of the tracing
+        code = function.__code__  # inspect would take as long as all of the tracing
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         is_plain = not code.co_flags & VARIADIC and code.co_posonlyargcount <= first
         count = len(function.__defaults__ or ())
@@ -304,7 +304,7 @@ def _parameters(
             return names[first:], (*positional, *(function.__kwdefaults__ or ()))
     elif not callable(function):
         raise TypeError(f"epilogue is {function!r}; it takes a function")
-    import inspect  # which takes milliseconds to import, and few functions need it
+    import inspect  # takes milliseconds to import, and few functions need it
 
     parameters = list(inspect.signature(function).parameters.values())
     taken = [x for x in parameters[:first] if x.kind is not x.KEYWORD_ONLY]
@@ -358,7 +358,7 @@ def needed_by(results: Iterable[Any], given: Container[int] = ()) -> list[Symbol
                 yield from x.arguments
             found[id(x)] = x
 
-    # By hand, for a long chain of operations is deeper than Python's stack.
+    # With a stack of its own, because a long chain of operations is deeper than Python's stack.
     for result in results:
         stack = [(result, visit(result))]
         while stack:
@@ -383,7 +383,7 @@ def _text(symbol: Symbol, names: Mapping[int, str]) -> str:
 
 
 def constant(x: float) -> str:
-    """Return a number as C++ has it, rounded to ``real``."""
+    """Return a number as C++ text, rounded to ``real``."""
     if math.isnan(x):
         return "(real)__int_as_float(0x7fc00000)"
     if math.isinf(x):
@@ -392,12 +392,12 @@ def constant(x: float) -> str:
 
 
 def shown(x: Any) -> str:
-    """Return a value for people: a symbol as a formula, a number, or a word as it is."""
+    """Return a value as text: a symbol as a formula, a number, or a word as it is."""
     return x if isinstance(x, str) else _shown(x)[0]
 
 
 def _shown(x: Any) -> tuple[str, int]:
-    """Return a value for people, and how tightly its last operation binds."""
+    """Return a value as text, and how tightly its last operation binds."""
     if not isinstance(x, Symbol):
         return (f"{x:g}" if float(f"{x:g}") == x else repr(x)), 6 if x < 0 else 9
     if x.shown is not None:

@@ -1,4 +1,4 @@
-"""A traced function as text, from which another process makes the same function again."""
+"""Write a traced function as text, from which another process reads the same function."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from tilewise.epilogue.symbols import Symbol, Symbols
 from tilewise.epilogue.traced import PAIR, SUM, Traced, interned, shown
 
-KEPT = 1024  # functions that were read
+KEPT = 1024  # the number of functions that are kept
 
 
 @lru_cache(maxsize=KEPT)
 def written(function: Traced) -> str:
-    """Return a function as text, as :func:`read` takes it; equal functions have equal texts."""
+    """Return a function as text for :func:`read`; equal functions have equal texts."""
     index = {id(symbol): i for i, symbol in enumerate(function.needed)}
 
     def argument(x: Any) -> int | str:
@@ -39,7 +39,7 @@ def read(text: str) -> Traced:
     Raises
     ------
     ValueError
-        If the text is not that of a function.
+        If the text does not describe a function.
     """
     try:
         sums, operands, operations, results, is_tuple, words = json.loads(text)
