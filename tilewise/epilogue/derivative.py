@@ -191,7 +191,5 @@ def copied(
 
 
 def _reaches(results: Iterable[Any], leaf: Symbol, given: Container[int]) -> bool:
-    """Return whether results depend on a symbol other than through those with an ``id`` in
-    ``given``.
-    """
+    """Return whether results depend on a symbol by a path around those in ``given``, by ``id``."""
     return id(leaf) not in given and any(x is leaf for x in needed_by(results, given))

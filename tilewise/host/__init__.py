@@ -1,1 +1,1 @@
-"""Products of matrices that lie in the host's memory: their way to a GPU and back, by pieces."""
+"""Products of matrices in the host's memory: they travel to a GPU and back in pieces."""

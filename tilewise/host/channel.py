@@ -1,8 +1,8 @@
-"""What one product from the host's memory uses of a GPU: streams, events, and pinned memory.
+"""The streams, events, device memory and pinned buffers of one product from the host's memory.
 
-The GPU copies by itself from and to memory that is pinned, and while it does the host goes on. What
-other memory holds goes through pinned buffers. Pinning takes the system longer than copying does,
-so that buffers are kept from product to product (:mod:`tilewise.host.staging`).
+The GPU can copy from and to pinned memory by itself, and the host goes on meanwhile. Data in other
+memory go through pinned buffers. Pinning a buffer takes the system longer than copying it, so
+buffers are kept from product to product (:mod:`tilewise.host.staging`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tilewise.devices.prepared import Prepared
 Bytes = npt.NDArray[np.uint8]
 
 BUFFER, LEAST_BUFFER = 32 << 20, 1 << 20
-"""Bytes of a buffer at most, of which the link is at its full speed, and at least."""
+"""The most bytes of a buffer, with which the link reaches its full speed, and the least bytes."""
 KEPT = 1 / 64
-"""Share of the GPU's memory that a channel keeps at most, for products that need no more."""
+"""The most of the GPU's memory that an idle channel keeps, as a share of all of it."""
 _PAGE = 4096
 
 
 class Kind(IntEnum):
-    """What a channel's streams are for. All go on side by side."""
+    """The purposes of a channel's streams, which all run side by side."""
 
     INWARD = 0
     OUTWARD = 1
@@ -37,9 +37,9 @@ class Kind(IntEnum):
 
 
 Stream = tuple[Kind, int]
-"""Of each kind there may be several."""
+"""The kind of a stream and its index, since there may be several of a kind."""
 Shape = tuple[int, int]
-"""Lines, and the bytes of each."""
+"""The number of lines, and the bytes of each."""
 
 
 class Buffer:
@@ -49,7 +49,7 @@ class Buffer:
     ----------
     memory : array of bytes
     event : Event or None
-        Behind the last copy from or to it.
+        The event recorded after the last copy from or to the buffer.
     """
 
     def __init__(self, memory: Bytes) -> None:
@@ -58,30 +58,32 @@ class Buffer:
 
 
 class Channel(Protocol):
-    """What carries out the steps of a plan, one product at a time."""
+    """The interface to a GPU that carries out the steps of a plan, one product at a time."""
 
     def allocate(self, size: int) -> int:
-        """Return the address of so many bytes of the GPU's memory, until :meth:`release`."""
+        """Return the address of ``size`` bytes of the GPU's memory, valid until :meth:`release`."""
         ...
 
     def drain(self) -> None:
-        """Wait until all streams have done what they were given."""
+        """Wait until all streams have finished their work."""
         ...
 
     def release(self) -> None:
-        """Free what was allocated, which no stream uses any more."""
+        """Free what was allocated; no stream may use it any more."""
         ...
 
     def stream(self, kind: Kind, index: int) -> Stream:
-        """Return one of the streams for this."""
+        """Return the stream of a kind with an index."""
         ...
 
     def buffer(self, kind: Kind, index: int, size: int) -> Buffer:
-        """Return one of the buffers for copies in this direction, of that many bytes at least."""
+        """Return the buffer with an index for copies in this direction, at least ``size`` bytes
+        large.
+        """
         ...
 
     def is_pinned(self, buffer: Buffer) -> bool:
-        """Whether the GPU can copy from and to a buffer."""
+        """Return whether the GPU can copy from and to a buffer."""
         ...
 
     def pin(self, buffer: Buffer) -> None:
@@ -89,15 +91,15 @@ class Channel(Protocol):
         ...
 
     def record(self, stream: Stream) -> Any:
-        """Return an event behind what the stream was given so far."""
+        """Return an event that comes when the stream has finished its work so far."""
         ...
 
     def wait(self, stream: Stream, event: Any) -> None:
-        """Have what a stream is given from now on wait for an event."""
+        """Make the later work of a stream wait for an event."""
         ...
 
     def is_done(self, event: Any) -> bool:
-        """Whether the event has come."""
+        """Return whether the event has come."""
         ...
 
     def finish(self, event: Any) -> None:
@@ -105,7 +107,7 @@ class Channel(Protocol):
         ...
 
     def settle(self, stream: Stream) -> None:
-        """Wait until a stream has done what it was given, without leaving the core."""
+        """Wait until a stream has finished its work, without giving up the core."""
         ...
 
     def copy_in(
@@ -117,7 +119,7 @@ class Channel(Protocol):
     def copy_out(
         self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
     ) -> None:
-        """Copy lines from the GPU's memory to the host's pinned."""
+        """Copy lines from the GPU's memory to the host's pinned memory."""
         ...
 
     def launch(
@@ -128,10 +130,10 @@ class Channel(Protocol):
 
 
 class _Event:
-    """An event of the driver's, which goes back to the pool when nobody refers to it any more.
+    """A CUDA event that goes back to its pool when nothing refers to it any more.
 
-    A stream that waits for an event waits for what was recorded when it was told to, also where the
-    event is recorded anew meanwhile (CUDA Driver API, ``cuStreamWaitEvent``).
+    A stream that waits for an event waits for what had been recorded when the wait was enqueued,
+    even if the event is recorded anew meanwhile (CUDA Driver API, ``cuStreamWaitEvent``).
     """
 
     __slots__ = ("_pool", "handle")
@@ -144,7 +146,7 @@ class _Event:
 
 
 class _EventPool:
-    """Events of the driver's that are not in use.
+    """A pool of CUDA events that are not in use.
 
     Parameters
     ----------
@@ -159,7 +161,7 @@ class _EventPool:
         self._flags = flags.CU_EVENT_DISABLE_TIMING | flags.CU_EVENT_BLOCKING_SYNC
 
     def take(self) -> _Event:
-        """Return one that nobody refers to, or a new one."""
+        """Return an event that nothing refers to, or a new one."""
         try:
             handle = self._handles.pop()
         except IndexError:
@@ -167,7 +169,7 @@ class _EventPool:
         return _Event(handle, self)
 
     def give_back(self, handle: Any) -> None:
-        """Keep an event for :meth:`take`, or destroy it where the pool is closed."""
+        """Keep an event for :meth:`take`, or destroy it if the pool is closed."""
         if self._is_open:
             self._handles.append(handle)
         elif not self._context.lost and self._context.is_of_this_process:
@@ -175,17 +177,17 @@ class _EventPool:
                 self._context.driver.cuEventDestroy(handle)
 
     def close(self) -> None:
-        """Destroy the events; those that are in use, as soon as they are given back."""
+        """Destroy the events; those in use are destroyed when they are given back."""
         self._is_open = False
         while self._handles:
             self.give_back(self._handles.pop())
 
 
 class _PinnedBuffer(Buffer):
-    """A buffer that is pinned when the GPU is about to use it.
+    """A buffer that is pinned just before the GPU uses it.
 
-    Pages that were written already are pinned several times faster than new ones: those of a copy
-    to the GPU are written first, by several threads.
+    Pages that were written before are pinned several times faster than new ones, and several
+    threads write the pages of a copy to the GPU first.
     """
 
     def __init__(self, context: Context, size: int) -> None:
@@ -200,7 +202,7 @@ class _PinnedBuffer(Buffer):
         return self._unpin is not None
 
     def pin(self) -> None:
-        """Pin it, if it is not."""
+        """Pin the memory if it is not pinned yet."""
         if self._unpin is not None:
             return
         address = self.memory.ctypes.data
@@ -210,21 +212,21 @@ class _PinnedBuffer(Buffer):
         self._unpin.atexit = False
 
     def free(self) -> None:
-        """Unpin it."""
+        """Unpin the memory."""
         if self._unpin is not None:
             self._unpin()
             self._unpin = None
 
 
 def _unpin(context: Context, address: int, memory: Bytes) -> None:
-    """Unpin memory, which is kept until then."""
+    """Unpin memory; the argument keeps it alive until then."""
     if not context.lost and context.is_of_this_process:
         with context.current():
             context.driver.cuMemHostUnregister(address)
 
 
 class GpuChannel:
-    """A GPU's channel. Its methods ask for the GPU's context to be current.
+    """The channel of a GPU, whose methods need the GPU's context to be current.
 
     Parameters
     ----------
@@ -243,12 +245,12 @@ class GpuChannel:
 
     @property
     def pinned(self) -> int:
-        """Bytes of pinned memory that it keeps."""
+        """The bytes of pinned memory that the channel keeps."""
         return sum(x.memory.size for x in self._buffers.values() if x.is_pinned)
 
     def allocate(self, size: int) -> int:
         if self._memory is None or self._memory.size < size:
-            self._memory = None  # before as much is asked for again
+            self._memory = None  # freed before more is allocated
             self._memory = Memory(self._context, size)
         return self._memory.address
 
@@ -263,7 +265,7 @@ class GpuChannel:
             self._memory = None
 
     def close(self) -> None:
-        """Free everything; the channel is of no use afterwards."""
+        """Free everything; the channel can't be used afterwards."""
         self._memory = None
         for buffer in self._buffers.values():
             buffer.free()
@@ -339,7 +341,7 @@ class GpuChannel:
         self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
     ) -> None:
         lines, width = shape
-        if lines == 1:  # what lies between the host's lines stays as it is
+        if lines == 1:  # one line, as what lies between the host's lines must not change
             self._call("cuMemcpyDtoHAsync", host, address, width, self._streams[stream])
             return
         copy = self._copy(lines, width)

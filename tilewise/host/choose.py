@@ -1,7 +1,7 @@
-"""Choose how a product of matrices in the host's memory is cut for its way to a GPU and back.
+"""Choose how to cut a product of matrices in the host's memory for the way to a GPU and back.
 
-A plan costs as long as its copies or its kernels take, whichever is longer, and what can't overlap
-besides. Copies run in both directions at once.
+The cost of a plan is the time of its copies or of its kernels, whichever is longer, and the time of
+everything that can't overlap. Copies run in both directions at once.
 """
 
 from __future__ import annotations
@@ -18,25 +18,26 @@ from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.strips import Strips
 
 LINK, STAGED = 50e9, 20e9
-"""Bytes a second each way, both at once, over PCIe 5.0 x16, measured: from and to pinned memory,
-and with threads that copy from and to other memory."""
+"""The bytes a second in each direction, both at once, measured over PCIe 5.0 x16: from and to
+pinned memory, and with threads that copy from and to other memory.
+"""
 
 PIECES = 16
-"""Into how many pieces the longest of copies and kernels is cut, so that the others overlap it."""
+"""The number of pieces of the longest of copies and kernels, so that the others overlap it."""
 LEAST_STRIP = BUFFER
-"""Bytes of a strip at least."""
+"""The least bytes of a strip."""
 MOST_STRIPS = 16
 GROUP = 16 << 20
-"""Bytes that a group of a batch's products brings."""
+"""The bytes that a group of a batch's products copies to the GPU."""
 STEP = 50e-6
-"""Seconds of the host's for a pair of strips: its copies and launches are enqueued one by one."""
+"""The seconds of the host for a pair of strips, whose copies and launches it enqueues."""
 _GAIN = 0.9
-"""k is divided where that takes less than so much of the time of strips: then the bits differ."""
+"""The share of the strips' time below which k is divided, as that changes the result's bits."""
 _MOST_PAIRS = 1 << 20
 
 
 class Seconds(Protocol):
-    """How long the GPU takes for products; equal ones say the same."""
+    """The time that the GPU takes for products; equal objects give equal times."""
 
     def __call__(self, m: int, n: int, k: int, is_piece: bool = False) -> float:
         """Return the seconds of a product of m, n and k, or of one of many pieces of a product."""
@@ -46,15 +47,16 @@ class Seconds(Protocol):
 
 
 def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
-    """Return the plan that should be fastest of those that fit.
+    """Return the plan that should be fastest among those that fit.
 
     Parameters
     ----------
     p : HostProblem
     room : int
-        Bytes of the GPU's memory that it may take.
+        The bytes of the GPU's memory that the plan may take.
     seconds : callable
-        Of m, n and k: how long the GPU takes for such a product, its matrices being there.
+        A function of m, n and k that returns how long the GPU takes for such a product, once its
+        matrices are there.
 
     Raises
     ------
@@ -72,7 +74,7 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
     if resident.memory(p) <= room:
         return _resident(p, seconds)
     found = _best_strips(p, room, seconds)
-    # Where the kernels take nearly as long, dividing k can't be faster.
+    # If the kernels take nearly as long, dividing k can't be faster.
     if found is not None and found[0] <= seconds(p.m, p.n, p.k) / _GAIN:
         return found[1].plan()
     blocks = divided.choose(p, room)
@@ -90,7 +92,7 @@ def _rate(p: HostProblem) -> float:
 
 @lru_cache(maxsize=256)
 def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
-    """Return the plan of a product that fits: in so many strips that copies and kernels overlap."""
+    """Return the plan of a product that fits, with strips enough for copies to overlap kernels."""
     computing = seconds(p.m, p.n, p.k)
     piece = max(p.bytes_in / LINK, p.bytes_out / LINK, computing) / PIECES
     strip = max(LEAST_STRIP, piece * LINK)
@@ -99,7 +101,7 @@ def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
         return min(MOST_STRIPS, max(1, round(size / strip)))
 
     of_a, of_b = count(p.m * p.k * p.a.item), count(p.k * p.n * p.b.item)
-    # Computing, and copying back, begins with the first pair and ends with the last one.
+    # Computing and copying back begin with the first pair of strips and end with the last one.
     wanted = min(max(computing, p.bytes_out / LINK) / piece, p.bytes_out / LEAST_STRIP)
     if of_a * of_b < wanted:
         more = math.sqrt(wanted / (of_a * of_b))
@@ -109,7 +111,7 @@ def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
 
 
 def _best_strips(p: HostProblem, room: int, seconds: Seconds) -> tuple[float, Strips] | None:
-    """Return the strips that should be fastest, and their time; None where none fit."""
+    """Return the strips that should be fastest, and their seconds; None if none fit."""
     timed: dict[tuple[int, int], float] = {}
     best: tuple[float, Strips] | None = None
     for x in _candidates(p, room):
@@ -141,14 +143,14 @@ def _candidates(p: HostProblem, room: int) -> Iterator[Strips]:
 
 
 def _time(x: Strips, of_pair: float) -> float:
-    """Return how long the copies and the kernels should take, which run side by side."""
+    """Return the seconds that the copies and the kernels, which overlap, should take."""
     p = x.problem
     count_a, count_b = x.counts
     rate = _rate(p)
     of_strip, of_c = x.slot / rate, p.bytes_out / rate
     computing = count_a * count_b * of_pair
     copying = x.copies * of_strip + (of_c if p.reads_c else 0)
-    # Between passes, each new strip is multiplied by those that stayed.
+    # Between passes, each new strip is multiplied by the strips that stayed.
     stay = x.slots - x.held
     stalled = (x.passes - 1) * x.held * max(0.0, of_strip - stay * of_pair)
     first, last = 2 * of_strip, x.result / rate

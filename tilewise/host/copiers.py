@@ -1,4 +1,4 @@
-"""Threads that copy arrays on the host, each array by several of them at once."""
+"""Threads that copy arrays on the host, several of them at each array."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from tilewise.host.matrices import Array
 
 SHARES = 8
-"""Into how many shares an array is cut: of two arrays on their way, every thread has one."""
+"""The number of shares of an array: with two arrays on their way, every thread has a share."""
 LEAST = 1 << 18
-"""Bytes of a share at least: handing it to a thread takes as long as copying some of it."""
+"""The least bytes of a share, since handing it to a thread takes as long as copying some."""
 
 
 class Copying:
-    """A copy of an array, under way.
+    """The progress of an array's copy.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class Copying:
             self._ended.set()
 
     def do(self, to: Array, source: Array) -> None:
-        """Copy a share."""
+        """Copy a share of the array."""
         try:
             if not self._stops:
                 np.copyto(to, source)
@@ -49,24 +49,24 @@ class Copying:
         self._ended.set()
 
     def wait(self) -> None:
-        """Wait until all of it is copied; raise what went wrong."""
+        """Wait until the whole array is copied; raise what went wrong."""
         self._ended.wait()
         if self._error is not None:
             raise self._error
 
     def cancel(self) -> None:
-        """Copy no more of it; return when no thread does."""
+        """Stop copying; return when no thread copies any more."""
         self._stops = True
         self._ended.wait()
 
 
 class Copiers:
-    """The threads.
+    """A pool of threads that copy.
 
     Parameters
     ----------
     count : int
-        How many; with 0, the calling thread copies.
+        The number of threads; with 0, the calling thread copies.
     """
 
     def __init__(self, count: int) -> None:
@@ -91,7 +91,7 @@ class Copiers:
         return copying
 
     def close(self) -> None:
-        """End the threads, when they have done what they were given."""
+        """End the threads when they have finished their tasks."""
         for _ in self._threads:
             self._tasks.put(None)
         for thread in self._threads:
@@ -101,11 +101,11 @@ class Copiers:
         while (task := self._tasks.get()) is not None:
             copying, to, source = task
             copying.do(to, source)
-            del task, copying, to, source  # a thread that waits keeps no array
+            del task, copying, to, source  # so that a waiting thread keeps no array alive
 
 
 def _shares(to: Array, source: Array) -> Iterator[tuple[Array, Array]]:
-    """Cut both along the longest dimension but the last, or along that where there is no other."""
+    """Cut both along the longest dimension but the last, or along the last if there is no other."""
     count = max(1, min(SHARES, to.nbytes // LEAST))
     axis = max(range(to.ndim), key=lambda i: (i < to.ndim - 1 and to.shape[i] > 1, to.shape[i]))
     extent = to.shape[axis]

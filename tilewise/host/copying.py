@@ -1,8 +1,8 @@
-"""Copies between the host's memory and the GPU's, through pinned buffers where they are needed.
+"""Copies between the host's memory and the GPU's, through pinned buffers if necessary.
 
-A part of a piece fills a buffer: threads copy its shares side by side, and then the GPU copies all
-of it at once. While it does, the threads fill the next buffer. Parts are few and large, because
-whatever Python does between them one thread does while the others wait.
+A part of a piece fills a buffer: threads copy its shares side by side, and then the GPU copies the
+whole buffer at once, while the threads fill the next one. Parts are few and large, because only one
+thread can run the Python code between them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pi
 from tilewise.host.plan import CopyIn, CopyOut, Region
 
 BUFFERS = {Kind.INWARD: 5, Kind.OUTWARD: 3}
-"""Buffers of a channel: while the GPU copies from or to one, others are filled or emptied."""
+"""The number of a channel's buffers: while the GPU copies one, others are filled or emptied."""
 
 
 class Helpers(NamedTuple):
-    """Who helps the thread that carries out a plan.
+    """The helpers of the thread that carries out a plan.
 
     Attributes
     ----------
     copiers : Copiers
         The threads that copy.
     current : callable
-        A context manager that makes the GPU's context the calling thread's.
+        A function that returns a context manager, in which the GPU's context is current.
     """
 
     copiers: Copiers
@@ -44,8 +44,8 @@ class Helpers(NamedTuple):
 def directly(piece: Array, region: Region) -> Iterator[tuple[int, int, int, Shape]]:
     """Yield the copies of a piece whose memory is pinned.
 
-    Each is the bytes from where the region begins, the host's address, its bytes from line to
-    line, and how many lines of how many bytes.
+    Each copy is the bytes from the beginning of the region, the address on the host, the bytes from
+    line to line there, and the number and the bytes of the lines.
     """
     matrices, lines, width = piece.shape
     stride, line, _ = piece.strides
@@ -71,21 +71,21 @@ class _Filled(NamedTuple):
 
 
 class Loader:
-    """Copies pieces that are not pinned to the GPU; buffers are filled ahead of the steps.
+    """The copies to the GPU of pieces that are not pinned; buffers are filled ahead of the steps.
 
     Parameters
     ----------
     channel : Channel
     stream : Stream
-        Of the channel's.
+        A stream of the channel.
     base : int
-        Where regions begin in the GPU's memory.
+        The address at which regions begin in the GPU's memory.
     steps : iterator of CopyIn
-        All that :meth:`load` will be asked for, in order.
+        All steps that :meth:`load` will be called for, in order.
     piece_of : callable
-        The view of a step's piece.
+        A function that returns the view of a step's piece.
     most : int
-        Bytes of a part.
+        The most bytes of a part.
     copiers : Copiers
     """
 
@@ -117,13 +117,13 @@ class Loader:
                 yield part, at == len(parts)
 
     def load(self, region: Region, waits: Sequence[Any]) -> Completion:
-        """Copy the next piece to its region, behind these events."""
+        """Copy the next piece to its region, after these events."""
         channel, stream = self._channel, self._stream
         for event in waits:
             channel.wait(stream, event)
         while True:
             self._fill(must=not self._filled)
-            # Taken only when it is filled: who cancels waits for those that are not.
+            # Removed only when it is filled, as :meth:`cancel` waits for those that are not.
             buffer, part, copying, is_last = self._filled[0]
             copying.wait()
             self._filled.popleft()
@@ -137,12 +137,12 @@ class Loader:
                 return Completion([buffer.event], stream)
 
     def cancel(self) -> None:
-        """Have no thread fill a buffer any more when this returns."""
+        """Make all threads stop filling buffers, and return when they have."""
         for filled in self._filled:
             filled.copying.cancel()
 
     def _fill(self, must: bool) -> None:
-        """Have each free buffer filled; wait for one if there ``must`` be one that is."""
+        """Begin to fill each free buffer; wait for one if there ``must`` be a filled one."""
         while self._next is not None and (buffer := self._buffer(must)) is not None:
             part, is_last = self._next
             self._next = next(self._ahead, None)
@@ -164,22 +164,22 @@ class Loader:
 
 
 class Storer:
-    """Copies finished pieces from the GPU to the host's memory, each when it is computed.
+    """The copies of finished pieces from the GPU to the host's memory.
 
     Parameters
     ----------
     channel : Channel
     stream : Stream
-        Of the channel's.
+        A stream of the channel.
     base : int
-        Where regions begin in the GPU's memory.
+        The address at which regions begin in the GPU's memory.
     target : HostMatrix
     by_rows : bool
         Whether the pieces' lines are rows.
     is_direct : bool
-        Whether the driver copies to the target's memory.
+        Whether the driver copies straight to the target's memory.
     most : int
-        Bytes of a part.
+        The most bytes of a part.
     copiers : Copiers
     """
 
@@ -202,7 +202,7 @@ class Storer:
         self._buffers = 0
 
     def store(self, step: CopyOut, waits: Sequence[Any]) -> Any:
-        """Enqueue the copies of a piece, behind these events; return the event behind them."""
+        """Enqueue the copies of a piece after these events; return the event after them."""
         channel, stream, region = self._channel, self._stream, step.source
         for event in waits:
             channel.wait(stream, event)
@@ -222,7 +222,7 @@ class Storer:
         return event
 
     def advance(self) -> bool:
-        """Wait for the oldest copy to a buffer, and have it emptied; False where there is none."""
+        """Wait for the oldest copy to a buffer, and begin to empty it; False if there is none."""
         if not self._coming:
             return False
         buffer, part = self._coming.popleft()
@@ -242,17 +242,17 @@ class Storer:
             self._emptied.popleft()
 
     def cancel(self) -> None:
-        """Have no thread empty a buffer any more when this returns."""
+        """Make all threads stop emptying buffers, and return when they have."""
         for _, copying in self._emptied:
             copying.cancel()
 
     def _buffer(self) -> Buffer:
-        """Return a buffer that is empty, and pinned."""
+        """Return an empty, pinned buffer."""
         if self._buffers < BUFFERS[Kind.OUTWARD]:
             buffer = self._channel.buffer(Kind.OUTWARD, self._buffers, self._most)
             self._buffers += 1
             if not self._channel.is_pinned(buffer):
-                # Pages that were written are pinned several times faster than new ones.
+                # Pages that were written before are pinned several times faster than new ones.
                 self._copiers.copy(buffer.memory, np.zeros(1, np.uint8)).wait()
                 self._channel.pin(buffer)
             return buffer
@@ -271,13 +271,13 @@ class _Task(NamedTuple):
 
 
 class StorerThread:
-    """A thread of its own for a :class:`Storer`, so that kernels and copies in go on meanwhile.
+    """A thread for a :class:`Storer`, so that kernels and copies to the GPU go on meanwhile.
 
     Parameters
     ----------
     storer : Storer
     current : callable
-        A context manager that makes the GPU's context the thread's.
+        A function that returns a context manager, in which the GPU's context is current.
     """
 
     def __init__(self, storer: Storer, current: Callable[[], AbstractContextManager[Any]]) -> None:
@@ -289,7 +289,7 @@ class StorerThread:
         self._thread.start()
 
     def store(self, step: CopyOut, waits: Sequence[Any]) -> Completion:
-        """Store a piece behind these events; return at once."""
+        """Store a piece after these events; return at once."""
         if self._error is not None:
             raise self._error
         done = Completion()
@@ -302,7 +302,7 @@ class StorerThread:
         Raises
         ------
         Exception
-            What went wrong in the thread.
+            The error of the thread, if it failed.
         """
         self._tasks.put(None)
         self._thread.join()
@@ -310,7 +310,7 @@ class StorerThread:
             raise self._error
 
     def cancel(self) -> None:
-        """End the thread, whatever is left to be stored."""
+        """End the thread, even if something is left to be stored."""
         self._stops = True
         self._tasks.put(None)
         self._thread.join()
@@ -326,13 +326,13 @@ class StorerThread:
                     return
         except BaseException as error:
             self._error = error
-        while task is not None:  # nobody waits for what does not come
+        while task is not None:  # so that nothing waits for steps that will not be enqueued
             task.done.enqueued(())
             task = self._tasks.get()
         self._storer.cancel()
 
     def _next(self) -> _Task | None:
-        """Return the next piece; while there is none yet, have those that come emptied."""
+        """Return the next piece; while there is none, empty the buffers of finished copies."""
         while True:
             try:
                 return self._tasks.get_nowait()
@@ -342,9 +342,9 @@ class StorerThread:
 
 
 def _lines(buffer: Buffer, part: Part, pitch: int) -> tuple[int, int, Shape]:
-    """Return a part's address in its buffer, its bytes from line to line, lines and their bytes.
+    """Return a part's address in its buffer, its pitch, and the number and the bytes of its lines.
 
-    Lines that follow one another in the buffer as on the GPU are one long line.
+    Lines that have the same pitch in the buffer and on the GPU count as one long line.
     """
     matrices, lines, width = part.host.shape
     host_pitch, of_line = pitch_of(width * part.host.itemsize), width * part.host.itemsize

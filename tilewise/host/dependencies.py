@@ -1,4 +1,4 @@
-"""Which steps wait for which: what was last done to each cell of the GPU's memory."""
+"""The order of steps, by the last use of each cell of the GPU's memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 
 class Completion:
-    """The completion of a step: the events that those which come after it wait for.
+    """The completion of a step, as events that later steps wait for.
 
     Parameters
     ----------
     events : sequence, optional
-        Recorded behind it. Without, another thread has yet to enqueue it.
+        The events recorded after the step. Without them, another thread has yet to enqueue the
+        step.
     stream : object, optional
-        The one that it was enqueued on, if that is one alone.
+        The stream that the step was enqueued on, if it is a single one.
     """
 
     def __init__(self, events: Sequence[Any] | None = None, stream: Any = None) -> None:
@@ -25,21 +26,21 @@ class Completion:
         self._enqueued = threading.Event() if events is None else None
 
     def enqueued(self, events: Sequence[Any]) -> None:
-        """Say that the step was enqueued, with the events behind it; none where it failed."""
+        """Set the events after the step, which has been enqueued; they are none if it failed."""
         assert self._enqueued is not None
         self._events = events
         self._enqueued.set()
 
     @property
     def events(self) -> Sequence[Any]:
-        """The events behind it, as soon as it is enqueued."""
+        """The events after the step; reading them waits until the step is enqueued."""
         if self._enqueued is not None:
             self._enqueued.wait()
         return self._events
 
 
 class Dependencies:
-    """What was done to each cell."""
+    """The last steps that wrote and read each cell."""
 
     def __init__(self) -> None:
         self._written: dict[int, Completion] = {}
@@ -48,9 +49,9 @@ class Dependencies:
     def before(
         self, stream: Any, reads: Iterable[int] = (), writes: Iterable[int] = ()
     ) -> list[Any]:
-        """Return the events that come before a stream reads and writes these cells.
+        """Return the events that have to come before a stream reads and writes these cells.
 
-        What the stream itself was given comes in order, and is not among them.
+        The work of a stream itself runs in order, so its events are left out.
         """
         found: dict[int, Any] = {}
 
@@ -69,11 +70,11 @@ class Dependencies:
     def after(
         self, done: Completion, reads: Iterable[int] = (), writes: Iterable[int] = ()
     ) -> None:
-        """Note a step that reads and writes these cells."""
+        """Record a step that reads and writes these cells."""
         for cell in writes:
             self._written[cell] = done
             self._read[cell].clear()
         for cell in reads:
-            # An earlier reading on the same stream has come when this one has.
+            # An earlier reading on the same stream has ended when this one has.
             others = [x for x in self._read[cell] if x.stream is None or x.stream != done.stream]
             self._read[cell] = [*others, done]

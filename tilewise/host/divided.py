@@ -1,6 +1,6 @@
-"""A product that does not fit the GPU, nor do strips of its whole depth: k is divided, too.
+"""A plan for products that fit the GPU neither whole nor in strips of all of k: k is divided, too.
 
-A tile of D stays on the GPU while pieces of A and B pass by, of which it sums up the products.
+A tile of D stays on the GPU, and adds up the products of the pieces of A and B that pass by.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from tilewise.host.plan import (
 )
 
 MOST_PRODUCTS = 1 << 20
-"""Each takes the host some 50 µs, however small it is."""
+"""The most products, each of which takes the host some 50 µs, however small it is."""
 SLOTS = 2
-"""Pieces of A, of B, and tiles of D: one is used while the other one is on its way."""
+"""The number of slots for pieces of A and of B and for tiles of D: one in use, one on its way."""
 
 
 class TooLittleError(ValueError):
-    """The memory is too small.
+    """The error that the memory is too small.
 
     Attributes
     ----------
     least : int
-        Bytes that would do.
+        The bytes that would be enough.
     """
 
     def __init__(self, least: int) -> None:
@@ -47,9 +47,9 @@ def plan(p: HostProblem, blocks: BlockPlan) -> HostPlan:
     Parameters
     ----------
     p : HostProblem
-        With a batch of one matrix.
+        The problem, with a batch of one matrix.
     blocks : BlockPlan
-        As :func:`choose` returns them.
+        The blocks, as :func:`choose` returns them.
     """
     words = (
         f"tiles of {blocks.block_m:,} x {blocks.block_n:,} of D ({blocks.tiles}), each a sum of "
@@ -68,14 +68,15 @@ def choose(p: HostProblem, room: int) -> BlockPlan:
     Parameters
     ----------
     p : HostProblem
-        With a batch of one matrix.
+        The problem, with a batch of one matrix.
     room : int
-        Bytes of the GPU's memory that they may take.
+        The bytes of the GPU's memory that the blocks may take.
 
     Raises
     ------
     TooLittleError
-        If not even one element of each matrix fits, or so few that there are too many products.
+        If not even one element of each matrix fits, or if the blocks that fit are so small that
+        there are too many products.
     """
     found = _choose(p, room)
     if found.tiles * found.pieces <= MOST_PRODUCTS:
@@ -94,12 +95,12 @@ def _choose(p: HostProblem, room: int) -> BlockPlan:
     while room >= least:
         try:
             blocks = blocking.choose(of_blocks, wanted)
-        except ValueError:  # where lines of aligned pitch take most of it
+        except ValueError:  # if lines of aligned pitch take most of it
             return BlockPlan(of_blocks, 1, 1, 1)
         taken = memory(p, blocks)
         if taken <= room:
             return blocks
-        # What aligned lines, and tiles that are rounded, take besides.
+        # Aligned lines, and rounded tiles, take more than blocking.choose counts.
         wanted = min(wanted - 1, int(wanted * room / taken))
     raise TooLittleError(least)
 
@@ -110,7 +111,7 @@ def memory(p: HostProblem, blocks: BlockPlan) -> int:
 
 
 def _sizes(p: HostProblem, blocks: BlockPlan) -> tuple[int, int, int, int]:
-    """Return the bytes of a piece of A, of B, of a tile of sums, and of a rounded one."""
+    """Return the bytes of a piece of A, of B, of a tile of sums, and of a rounded tile."""
     m, n, k = blocks.block_m, blocks.block_n, blocks.block_k
     is_rounded = _is_rounded(p, blocks)
     of_sums = p.d._replace(item=p.sums) if is_rounded else p.d

@@ -1,4 +1,4 @@
-"""Carry out a plan: copies in, kernels and copies out, each as soon as what it needs is there."""
+"""Carry out a plan: copies in, kernels and copies out, each as soon as its inputs are there."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tilewise.host.matrices import HostMatrix
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
 
 SMALL = 32 << 20
-"""Bytes to and from the GPU up to which the driver copies from memory that is not pinned.
+"""The most bytes to and from the GPU that the driver copies from memory that is not pinned.
 
-It stages them by itself, slower than several threads do, but begins at once.
+The driver stages them itself, more slowly than several threads do, but begins at once.
 """
 
 DIRECT = 1
-"""The stream of copies from and to the host's own pinned memory; 0 is that of buffers."""
+"""The index of the stream for copies from and to pinned matrices; 0 is that of buffers."""
 COMPUTE_STREAMS = 2
-"""Streams of kernels, so that the last blocks of one product run beside the next one's first."""
+"""The number of kernel streams: a product's last blocks overlap the next one's first."""
 
 BUFFERS_FULL = 12
-"""How often a product fills a buffer at least, where buffers could be larger."""
+"""The least number of times that a product fills a buffer; buffers are made small enough."""
 NO_COPIERS = Copiers(0)
 
 
@@ -36,9 +36,9 @@ class Memory(NamedTuple):
     Attributes
     ----------
     base : int
-        Where its regions begin, and behind them the workspaces.
+        The address at which its regions begin; the workspaces follow them.
     workspace : int
-        Bytes of a workspace, of which each stream of kernels has one.
+        The bytes of a workspace; each stream of kernels has one.
     """
 
     base: int
@@ -46,7 +46,7 @@ class Memory(NamedTuple):
 
 
 class Matrices(NamedTuple):
-    """The matrices of a product in the host's memory; C only where it is read."""
+    """The matrices of a product in the host's memory; C is None unless it is read."""
 
     a: HostMatrix
     b: HostMatrix
@@ -55,14 +55,14 @@ class Matrices(NamedTuple):
 
 
 class Launcher(Protocol):
-    """What turns a step into launches."""
+    """The interface that turns a step into launches."""
 
     def workspace(self, plan: HostPlan) -> int:
-        """Return the bytes of the GPU's memory that each of a plan's products may need besides."""
+        """Return the bytes of workspace on the GPU that each of a plan's products may need."""
         ...
 
     def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
-        """Launch a product whose regions begin at ``base``."""
+        """Launch a product whose regions begin at the address ``base``."""
         ...
 
 
@@ -85,7 +85,7 @@ def execute(
     channel : Channel
     launcher : Launcher
     memory : Memory
-        Which the channel allocated, and is released.
+        The memory that the channel allocated; it is released at the end.
     helpers : Helpers
 
     Raises
@@ -99,7 +99,7 @@ def execute(
         run = _Run(plan, problem, matrices, channel, launcher, *memory)
         run.all(helpers)
     except BaseException:
-        with suppress(LaunchError, MemoryError):  # what went wrong first is told
+        with suppress(LaunchError, MemoryError):  # the first error is the one to report
             channel.drain()
         raise
     finally:
@@ -107,7 +107,7 @@ def execute(
 
 
 class _Run:
-    """One product under way."""
+    """The state of one product while it is carried out."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class _Run:
         self._turn = 0
 
     def all(self, helpers: Helpers) -> None:
-        """Do every step."""
+        """Carry out every step."""
         most = self._buffer_size()
         copiers = NO_COPIERS if self._is_small else helpers.copiers
         staged = filter(self._is_staged, self._plan.steps())
@@ -161,12 +161,12 @@ class _Run:
             raise
 
     def _buffer_size(self) -> int:
-        """Return the bytes of a buffer, so that there is work for several of them."""
+        """Return the bytes of a buffer, small enough for several buffers to have work."""
         share = (self._plan.bytes_in + self._plan.bytes_out) // BUFFERS_FULL
         return min(BUFFER, max(LEAST_BUFFER, 1 << share.bit_length() >> 1))
 
     def _stream(self, kind: Kind, index: int = 0) -> Stream:
-        """Return the stream for this: where nothing runs side by side, one for everything."""
+        """Return the stream for this; if nothing overlaps, one stream is for everything."""
         return self._channel.stream(*((kind, index) if self._overlaps else (Kind.COMPUTE, 0)))
 
     def _is_staged(self, step: Step) -> TypeGuard[CopyIn]:
@@ -212,7 +212,7 @@ class _Run:
         self._dependencies.after(self._done(stream), reads, writes)
 
     def _done(self, stream: Stream) -> Completion:
-        """Return what later steps see of the one that a stream was just given."""
+        """Return the completion of the last step on a stream."""
         return Completion([self._channel.record(stream)] if self._overlaps else (), stream)
 
     def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
@@ -224,7 +224,7 @@ class _Run:
 
 
 def _are_several(plan: HostPlan, kind: type[Step]) -> bool:
-    """Whether a plan has more than one step of a kind."""
+    """Return whether a plan has more than one step of a kind."""
     return len(list(islice((x for x in plan.steps() if isinstance(x, kind)), 2))) > 1
 
 

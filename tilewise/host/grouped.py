@@ -1,4 +1,4 @@
-"""A batch of products from the host's memory: small ones travel as one, large ones one by one."""
+"""Plans for a batch of products: small ones travel in groups, large ones one by one."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from tilewise.host.plan import (
 )
 
 SLOTS = 3
-"""Groups on the GPU at once: on its way there, multiplied, and on its way back."""
+"""The number of groups on the GPU: one on its way there, one computed, one on its way back."""
 
 
 def memory(p: HostProblem, group: int) -> int:
-    """Return the bytes that groups of so many products take."""
+    """Return the bytes of the GPU's memory for groups of ``group`` products."""
     once, each = _sizes(p)
     return sum(map(rounded, once)) + SLOTS * sum(rounded(group * x) for x in each)
 
 
 def largest(p: HostProblem, room: int) -> int:
-    """Return how many products a group may have so that all fits; 0 where not even one does."""
+    """Return the most products that a group may have to fit; 0 if not even one fits."""
     low, high = 0, p.batch
     while low < high:
         middle = (low + high + 1) // 2
@@ -37,13 +37,13 @@ def largest(p: HostProblem, room: int) -> int:
 
 
 def plan(p: HostProblem, group: int) -> HostPlan:
-    """Return the plan with groups of so many products.
+    """Return the plan with groups of ``group`` products.
 
     Parameters
     ----------
     p : HostProblem
     group : int
-        At least 1.
+        The number of products of a group, at least 1.
     """
     count = -(-p.batch // group)
     words = f"a batch of {p.batch:,} in {count:,} groups of {group:,}"
@@ -53,9 +53,9 @@ def plan(p: HostProblem, group: int) -> HostPlan:
 
 
 def one_by_one(p: HostProblem, single: HostPlan, room: int) -> HostPlan:
-    """Return the plan that computes a batch by the plan of one product after the other.
+    """Return a plan for a batch that carries out the plan of one product for each of them.
 
-    Two of them overlap where the memory has room for both.
+    Two products overlap if the memory has room for both.
     """
     copies = 2 if 2 * rounded(single.memory) <= room else 1
     return replace(
@@ -69,7 +69,7 @@ def one_by_one(p: HostProblem, single: HostPlan, room: int) -> HostPlan:
 
 
 def _sizes(p: HostProblem) -> tuple[list[int], list[int]]:
-    """Return the bytes of what is there once, and of what each product of a group has."""
+    """Return the bytes of the matrices of the whole batch, and of each product of a group."""
     a, b, d = p.a.size(p.m, p.k), p.b.size(p.k, p.n), p.d.size(p.m, p.n)
     once = [x for x, is_one in ((a, p.a_is_one), (b, p.b_is_one)) if is_one]
     each = [0 if p.a_is_one else a, 0 if p.b_is_one or p.shared else b, d]
@@ -84,7 +84,7 @@ def _steps(p: HostProblem, group: int) -> Iterator[Step]:
     pitches = p.a.pitch(p.m, p.k), p.b.pitch(p.k, p.n), p.d.pitch(p.m, p.n)
 
     def region(kind: int, at: int) -> Region:
-        """The ``kind`` of the group's matrices: A, B or D."""
+        """Return the region of a group's A, B or D, by ``kind``."""
         slot = at % SLOTS
         offset = begin + slot * sum(sizes) + sum(sizes[:kind])
         return Region((2 + 3 * slot + kind,), offset, pitches[kind], each[kind])

@@ -1,4 +1,4 @@
-"""A step's launches: the plan of its product, prepared once for all steps that are alike."""
+"""Launch the steps of a plan; each different product is planned and prepared once."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from tilewise.host.plan import GRAIN, Compute, HostPlan, HostProblem, Region, ro
 from tilewise.places import ITEM_SIZES
 
 MOST_WORKSPACE = 1 << 30
-"""Bytes that a product's workspace takes at most."""
+"""The most bytes of a product's workspace."""
 
 
 class Operation(NamedTuple):
-    """The dtypes and the factors of a product: D = alpha A B + beta C.
+    """The dtypes and the factors of a product D = alpha A B + beta C.
 
     Attributes
     ----------
     dtype, out_dtype : str
-        Of A and B, and of C and D.
+        The dtype of A and B, and the dtype of C and D.
     alpha, beta : float
     parts : int
-        As :attr:`tilewise.gemm.product.Product.parts`.
+        The number of parts of k, as in :attr:`tilewise.gemm.product.Product.parts`.
     """
 
     dtype: str
@@ -41,7 +41,7 @@ class Operation(NamedTuple):
 
 
 def operand(layout: MatrixLayout, region: Region) -> Operand:
-    """Return how a kernel sees a region, which begins at a multiple of 256 bytes or within one."""
+    """Return the layout of a region, which begins at a multiple of 256 bytes or within a matrix."""
     pitch = region.pitch // layout.item
     row, column = (pitch, 1) if layout.by_rows else (1, pitch)
     return Operand(row, column, region.stride // layout.item, offset(region.offset))
@@ -74,7 +74,7 @@ def product_of(
 
 
 class GpuLauncher:
-    """Launches on a GPU.
+    """The launcher on a GPU.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class GpuLauncher:
     problem : HostProblem
     operation : Operation
     room : int
-        Bytes of the GPU's memory that the product may take.
+        The bytes of the GPU's memory that the product may take.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class GpuLauncher:
         self._sums_apart = False
 
     def workspace(self, plan: HostPlan) -> int:
-        """Return the bytes that each of a plan's products may need; prepare them."""
+        """Return the bytes of workspace that each of a plan's products may need; prepare them."""
         self._sums_apart = plan.sums_apart
         most, room = 0, (self._room - plan.memory) // COMPUTE_STREAMS
         computed = [step for step in plan.steps() if isinstance(step, Compute)]
@@ -109,7 +109,7 @@ class GpuLauncher:
         return rounded(most)
 
     def _plan(self, product: Product, room: int, is_piece: bool) -> Plan:
-        """Return the plan of a product whose workspace takes no more than ``room``."""
+        """Return the plan of a product whose workspace takes at most ``room`` bytes."""
         if not is_piece:
             found = plan_product(product, self._gpu)
             if found.workspace <= room:

@@ -1,4 +1,4 @@
-"""A matrix in the host's memory, or a batch of them, as its pieces travel."""
+"""Matrices in the host's memory, and the pieces of them that travel."""
 
 from __future__ import annotations
 
@@ -17,39 +17,38 @@ Array = npt.NDArray[Any]
 
 
 def pitch_of(width: int) -> int:
-    """Return the bytes from one line of a piece to the next on the GPU, where all are aligned."""
+    """Return the pitch of a piece's lines on the GPU, in bytes, so that all lines are aligned."""
     return -(-width // ALIGNMENT) * ALIGNMENT
 
 
 class MatrixLayout(NamedTuple):
-    """Whether a matrix is row-major or column-major, on the host and so on the GPU.
+    """The orientation of a matrix, the same on the host and on the GPU, and its elements' size.
 
     Attributes
     ----------
     by_rows : bool
-        Whether it is row-major. Its lines, whose elements are neighbours, are rows then, and else
-        columns.
+        Whether it is row-major. The contiguous lines are its rows then, and otherwise its columns.
     item : int
-        Bytes of an element.
+        The bytes of an element.
     """
 
     by_rows: bool
     item: int
 
     def lines(self, rows: int, columns: int) -> int:
-        """Return how many lines that many rows and columns have."""
+        """Return the number of contiguous lines of a piece."""
         return rows if self.by_rows else columns
 
     def pitch(self, rows: int, columns: int) -> int:
-        """Return the bytes from line to line of a piece of its own on the GPU."""
+        """Return the bytes from line to line of a piece that lies on the GPU by itself."""
         return pitch_of((columns if self.by_rows else rows) * self.item)
 
     def size(self, rows: int, columns: int) -> int:
-        """Return the bytes of such a piece."""
+        """Return the bytes of a piece that lies on the GPU by itself."""
         return self.lines(rows, columns) * self.pitch(rows, columns)
 
     def ahead(self, row: int, column: int, pitch: int) -> int:
-        """Return the bytes from the first element to this one."""
+        """Return the bytes from the first element to the one at a row and a column."""
         line, place = (row, column) if self.by_rows else (column, row)
         return line * pitch + place * self.item
 
@@ -61,7 +60,7 @@ class HostMatrix:
     Attributes
     ----------
     array : array, (batch, rows, columns)
-        With any strides; 0 over the batch where all are the same matrix.
+        The elements, with any strides; the stride of the batch is 0 if all are one matrix.
     is_pinned : bool
         Whether the GPU can copy from and to it by itself.
     """
@@ -71,7 +70,7 @@ class HostMatrix:
 
     @cached_property
     def layout(self) -> MatrixLayout:
-        """How it lies."""
+        """The orientation of the matrices."""
         _, rows, columns = self.array.shape
         _, row, column = self.array.strides
         item = self.array.itemsize
@@ -81,14 +80,14 @@ class HostMatrix:
 
     @property
     def is_one_matrix(self) -> bool:
-        """Whether the batch is the same matrix again and again."""
+        """Whether the whole batch is one and the same matrix."""
         return len(self.array) > 1 and self.array.strides[0] == 0
 
     def goes_directly(self, by_rows: bool, is_small: bool) -> bool:
-        """Whether the driver copies its lines, which are rows or columns, where they lie.
+        """Return whether the driver copies its lines, which are rows or columns, in place.
 
-        What ``is_small`` it copies from any memory, if that lies as on the GPU: line by line it
-        would be slow.
+        If ``is_small``, the driver copies from any memory, but only a matrix with the same pitch as
+        on the GPU, because copying line by line would be slow.
         """
         if not (self.is_pinned or is_small):
             return False
@@ -108,7 +107,7 @@ class HostMatrix:
         return found if by_rows else found.swapaxes(1, 2)
 
     def is_same_as(self, other: HostMatrix) -> bool:
-        """Whether both are the same elements at the same addresses."""
+        """Return whether both are the same elements at the same addresses."""
         x, y = self.array, other.array
         return (
             x.size > 0
@@ -119,19 +118,19 @@ class HostMatrix:
 
     @property
     def transposed(self) -> HostMatrix:
-        """The same memory, rows for columns."""
+        """The same memory with rows and columns exchanged."""
         return HostMatrix(self.array.swapaxes(1, 2), self.is_pinned)
 
 
 class Part(NamedTuple):
-    """What of a piece travels in one copy.
+    """The part of a piece that travels in one copy.
 
     Attributes
     ----------
     host : array, (matrices, lines, elements)
         The view of the host's array.
     ahead : int
-        Bytes from where the piece begins on the GPU to where this part does.
+        The bytes from the beginning of the piece on the GPU to the beginning of this part.
     """
 
     host: Array
@@ -139,15 +138,15 @@ class Part(NamedTuple):
 
 
 def parts_of(piece: Array, pitch: int, stride: int, most: int) -> Iterator[Part]:
-    """Cut a piece into parts of at most ``most`` bytes, if a single element is no more.
+    """Cut a piece into parts of at most ``most`` bytes, or of single elements if those are larger.
 
     Parameters
     ----------
     piece : array, (matrices, lines, elements)
     pitch, stride : int
-        Bytes on the GPU from line to line, and from matrix to matrix.
+        The bytes on the GPU from line to line, and from matrix to matrix.
     most : int
-        Of the lines of a part, each at :func:`pitch_of` its width.
+        The most bytes of a part, whose lines have the pitch :func:`pitch_of` of their width.
     """
     matrices, lines, width = piece.shape
     of_line = pitch_of(width * piece.itemsize)
@@ -166,7 +165,7 @@ def parts_of(piece: Array, pitch: int, stride: int, most: int) -> Iterator[Part]
 
 
 def _evenly(size: int, most: int, grain: int = 1) -> Iterator[tuple[int, int]]:
-    """Cut ``size`` into as few as can be of ``most``, all about as large, at multiples."""
+    """Yield the ranges of as few even parts of at most ``most`` as possible, at multiples."""
     parts = -(-size // most)
     each = -(-size // (parts * grain)) * grain
     for start in range(0, size, each):
@@ -174,7 +173,7 @@ def _evenly(size: int, most: int, grain: int = 1) -> Iterator[tuple[int, int]]:
 
 
 def packed(space: npt.NDArray[np.uint8], like: Array) -> Array:
-    """Return an array in ``space`` of the shape of a part, its lines at :func:`pitch_of` apart."""
+    """Return an array in ``space`` with a part's shape, and lines at :func:`pitch_of` its width."""
     _, lines, width = like.shape
     pitch = pitch_of(width * like.itemsize)
     return np.ndarray(

@@ -10,20 +10,20 @@ from typing import Any
 from tilewise.host.matrices import Array
 
 LEAST = 4 << 20
-"""Bytes of an array that is worth it, as NumPy has it for its own."""
+"""The least bytes of an array for which huge pages are worth it, as in NumPy."""
 
 
 def ask_for_huge_pages(x: Array) -> None:
-    """Ask the system to give an array huge pages, where nobody wrote to it yet.
+    """Ask the system to give an array huge pages, which it can if nothing was written to it yet.
 
-    The system clears each page when it is first written to. Of 2 MiB that takes several times less
-    than of 512 pages of 4 KiB. Where the system has no huge pages, nothing happens (Linux,
-    ``madvise(2)``, ``MADV_HUGEPAGE``).
+    The system clears each page when it is first written to. Clearing a page of 2 MiB takes several
+    times less than clearing 512 pages of 4 KiB. If the system has no huge pages, nothing happens
+    (Linux, ``madvise(2)``, ``MADV_HUGEPAGE``).
 
     Parameters
     ----------
     x : array
-        C-contiguous.
+        The array, which is C-contiguous.
     """
     advise = _advise()
     if advise is None or x.nbytes < LEAST:
@@ -35,7 +35,7 @@ def ask_for_huge_pages(x: Array) -> None:
 
 @cache
 def _advise() -> Any | None:
-    """Return the C library's ``madvise``; None where the system has none for huge pages."""
+    """Return the C library's ``madvise``; None if the system has none for huge pages."""
     if not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     advise = ctypes.CDLL(None).madvise

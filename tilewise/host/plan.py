@@ -1,8 +1,9 @@
-"""What a product of matrices in the host's memory is made of: copies and launches, as steps.
+"""The plan of a product of matrices in the host's memory: copies and launches, as steps.
 
-A plan holds no addresses and no arrays. Its regions lie in one allocation of the GPU's memory; the
-cells that a region names say which steps wait for one another: a step that writes a cell waits for
-all that read or wrote it before, and a step that reads one waits for the last that wrote it.
+A plan holds no addresses and no arrays. Its regions lie in one allocation of the GPU's memory. The
+cells that a region names decide which steps wait for one another: a step that writes a cell waits
+for all steps that read or wrote it before, and a step that reads a cell waits for the last step
+that wrote it.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from tilewise.gemm.blocking import Span
 from tilewise.host.matrices import MatrixLayout
 
 GRAIN = 256
-"""Regions begin at multiples of so many bytes."""
+"""The alignment of regions, in bytes."""
 
 
 class Region(NamedTuple):
-    """Where a piece of a matrix, or of each matrix of a batch, lies on the GPU.
+    """The place on the GPU of a piece of a matrix, or of each matrix of a batch.
 
     Attributes
     ----------
     cells : tuple of int
-        What of the allocation it takes, for the order of the steps.
+        The cells of the allocation that it takes, which decide the order of the steps.
     offset : int
-        Bytes from the allocation's beginning to the piece's first element.
+        The bytes from the allocation's beginning to the piece's first element.
     pitch : int
-        Bytes from one line to the next.
+        The bytes from one line to the next.
     stride : int
-        Bytes from one matrix of the batch to the next; 0 where there is one for all.
+        The bytes from one matrix of the batch to the next; 0 if all share one matrix.
     """
 
     cells: tuple[int, ...]
@@ -57,11 +58,11 @@ class Compute(NamedTuple):
     batch, m, n, k : int
     a, b : Region
     d : Region
-        The result, or the sums of a product whose k is divided.
+        The region of the result, or of the sums of a product whose k is divided.
     is_first : bool
         Whether this is the first product of its piece of D; the others add to the sums.
     result : Region or None
-        Where the sums are rounded to, behind the last product, where D's dtype is not theirs.
+        The region that the sums are rounded to after the last product, if D's dtype is not theirs.
     """
 
     batch: int
@@ -95,17 +96,17 @@ class HostProblem:
     ----------
     m, n, k, batch : int
     a, b, d : MatrixLayout
-        C, too, lies on the GPU as D does.
+        The orientation of A, B and D on the GPU; C has that of D.
     a_is_one, b_is_one : bool
-        Whether one A, or one B, is for the whole batch.
+        Whether the whole batch shares one A, and whether it shares one B.
     shared : str
-        ``"same"`` where A and B are one matrix, ``"transposed"`` where B is A transposed, in the
-        same memory; else empty.
+        ``"same"`` if A and B are one matrix, ``"transposed"`` if B is A transposed in the same
+        memory; else empty.
     reads_c : bool
     sums : int
-        Bytes of an element of the sums.
+        The bytes of an element of the sums.
     is_pinned : bool
-        Whether the GPU copies all of them by itself.
+        Whether the GPU can copy all of them by itself.
     """
 
     m: int
@@ -124,32 +125,32 @@ class HostProblem:
 
     @property
     def bytes_in(self) -> int:
-        """Bytes that have to reach the GPU once at least."""
+        """The bytes that have to reach the GPU at least once."""
         of_a = self.m * self.k * self.a.item * (1 if self.a_is_one else self.batch)
         of_b = self.k * self.n * self.b.item * (1 if self.b_is_one else self.batch)
         return of_a + (0 if self.shared else of_b) + (self.bytes_out if self.reads_c else 0)
 
     @property
     def bytes_out(self) -> int:
-        """Bytes of D."""
+        """The bytes of D."""
         return self.batch * self.m * self.n * self.d.item
 
 
 @dataclass(frozen=True)
 class HostPlan:
-    """How a product of matrices in the host's memory is computed on a GPU.
+    """The steps that compute a product of matrices in the host's memory on a GPU.
 
     Attributes
     ----------
     memory : int
-        Bytes of the GPU's memory that its regions take together.
+        The bytes of the GPU's memory that the plan's regions take together.
     bytes_in, bytes_out : int
-        What it copies to the GPU and back.
+        The bytes that the plan copies to the GPU and back.
     words : str
-        For people.
+        The plan in words.
     sums_apart : bool
-        Whether sums of products whose k is divided lie beside D, in a dtype of their own, and are
-        rounded at the end.
+        Whether the sums of products whose k is divided lie beside D, in a dtype of their own, and
+        are rounded at the end.
     """
 
     memory: int
@@ -160,12 +161,12 @@ class HostPlan:
     sums_apart: bool = False
 
     def steps(self) -> Iterator[Step]:
-        """Yield what is done, one after the other."""
+        """Yield the steps in order."""
         return self.make()
 
 
 def rounded(size: int) -> int:
-    """Return the bytes of a region, so that the next begins at a multiple of :data:`GRAIN`."""
+    """Return the bytes of a region, rounded up to a multiple of :data:`GRAIN`."""
     return -(-size // GRAIN) * GRAIN
 
 

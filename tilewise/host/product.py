@@ -1,4 +1,4 @@
-"""A call of matmul whose arrays lie in the host's memory, on a GPU."""
+"""Calls of matmul whose arrays lie in the host's memory, on a GPU."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tilewise.host.staging import helpers_of, staging
 from tilewise.places import ITEM_SIZES
 
 RESERVE = 0.02
-"""Share of the GPU's memory that is free which is left to everything else."""
+"""The share of the GPU's free memory that is left to everything else."""
 WORKSPACE = 1 / 16
-"""Share of the memory that a product may take which is left to its kernels' workspaces."""
+"""The share of a product's memory that is left to its kernels' workspaces."""
 _LEAST_RESERVE = 256 << 20
 _SHARE = 1 / 32
-_LEAST_PINNED = 1 << 20  # bytes of an array of which it is asked whether it is pinned
-_TRIES = 3  # where another process takes memory that was free when the product was planned
+_LEAST_PINNED = 1 << 20  # bytes: smaller arrays are not looked up
+_TRIES = 3  # another process may take memory that was free when the product was planned
 
 
 def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
@@ -46,10 +46,11 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     Parameters
     ----------
     call : Call
-        Whose arrays lie there.
+        The call, whose arrays lie in the host's memory.
     gpu : Gpu
     max_gpu_memory : int, optional
-        Bytes of the GPU's memory that it may take; by default what is free, less a reserve.
+        The bytes of the GPU's memory that the product may take; by default the free memory, less a
+        reserve.
 
     Raises
     ------
@@ -63,7 +64,7 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     result = call.out
     if result is None:
         result = library.empty(call.shape, call.out_dtype, call.a)
-        if library.name != "numpy":  # which asks for them by itself
+        if library.name != "numpy":  # NumPy asks for huge pages by itself
             ask_for_huge_pages(library.bits(result))
     if not (call.m and call.n and all(call.batch)):
         return result
@@ -93,13 +94,13 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
 
 
 class Journey(NamedTuple):
-    """How a call's arrays travel to a GPU and back.
+    """The way of a call's arrays to a GPU and back.
 
     Attributes
     ----------
     problem : HostProblem
     room : int
-        Bytes of the GPU's memory that it may take.
+        The bytes of the GPU's memory that the product may take.
     plan : HostPlan
     is_copied : bool
         Whether the result is copied once more on the host.
@@ -112,12 +113,12 @@ class Journey(NamedTuple):
 
 
 def journey(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Journey | None:
-    """Return how a call's arrays would travel; None where the result has no elements.
+    """Return how a call's arrays would travel; None if the result has no elements.
 
     Parameters
     ----------
     call, gpu, max_gpu_memory
-        As :func:`multiply` has them.
+        The arguments of :func:`multiply`.
 
     Raises
     ------
@@ -136,7 +137,7 @@ def journey(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Journey 
 
 
 def described(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
-    """Return :func:`journey` in words, for people."""
+    """Return :func:`journey` in words."""
     found = journey(call, gpu, max_gpu_memory)
     if found is None:
         return "the result has no elements"
@@ -155,12 +156,12 @@ def described(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> str:
 
 
 def planned(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> HostPlan:
-    """Return the plan of a product, within so much of the GPU's memory.
+    """Return the plan of a product within ``room`` bytes of the GPU's memory.
 
     Raises
     ------
     ValueError
-        If that is too small.
+        If the memory is too small.
     """
     for_workspace = min(int(WORKSPACE * room), MOST_WORKSPACE)
     seconds = SecondsOf(problem, operation, chip_of(gpu))
@@ -184,7 +185,8 @@ def planned(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> 
 def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
     """Return the bytes of a GPU's memory that a product may take by default.
 
-    Asking takes some 100 µs: unless it must be sure, a small share of all is taken to be free.
+    Asking the driver takes some 100 µs. Unless the answer must be sure, a small share of the whole
+    memory is assumed to be free.
     """
     share = int(_SHARE * gpu.memory)
     if not is_sure and resident.memory(problem) * problem.batch < share // 2:
@@ -195,12 +197,12 @@ def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
 
 @dataclass(frozen=True)
 class SecondsOf:
-    """How long the GPU takes for a product of m, n and k, by the planner's model.
+    """The seconds that a GPU takes for a product of m, n and k, by the planner's model.
 
     Attributes
     ----------
     problem : HostProblem
-        How its matrices lie.
+        The problem, which has the layouts of the matrices.
     operation : Operation
     chip : Chip or None
     """
@@ -227,14 +229,14 @@ def _of_layout(x: MatrixLayout, rows: int, columns: int) -> Operand:
 
 
 def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
-    """Return what is asked; with ``alpha`` 0, A and B do not travel.
+    """Return the problem of some matrices; with ``alpha`` 0, A and B do not travel.
 
     Parameters
     ----------
     x : Matrices
     alpha : float
     sums : int
-        Bytes of an element of the sums.
+        The bytes of an element of the sums.
     """
     batch, m, n = x.d.array.shape
     k = x.a.array.shape[2] if alpha else 0
@@ -251,7 +253,7 @@ def problem_of(x: Matrices, alpha: float, sums: int) -> HostProblem:
 
 
 def _target(call: Call, gpu: Gpu, result: Array) -> tuple[Array, Matrices]:
-    """Return where the product is stored, and its matrices: a new array where strides forbid it."""
+    """Return the array that the product is stored to, new if strides forbid, and the matrices."""
     found = _matrices(call, gpu, result)
     if found is None:
         result = call.library.empty(call.shape, call.out_dtype, call.a)
@@ -267,7 +269,7 @@ def _problem(call: Call, matrices: Matrices, gpu: Gpu) -> tuple[HostProblem, Ope
 
 
 def _matrices(call: Call, gpu: Gpu, result: Array) -> Matrices | None:
-    """Return the arrays as batches of matrices; None where the result's strides can't say it."""
+    """Return the arrays as batches of matrices; None if strides can't describe the result."""
     d = _collapsed(_as_matrices(call, result))
     if d is None:
         return None
@@ -301,7 +303,7 @@ def _as_matrices(
 ) -> Any:
     """Return an array's bits with all of the call's dimensions: (..., rows, columns)."""
     library = call.library
-    if library.name != "numpy" and library.view(x) is None:  # as a tensor that is lazily negated
+    if library.name != "numpy" and library.view(x) is None:  # a lazily negated tensor
         x = library.contiguous(x, tuple(x.shape))
     bits = library.bits(x)
     rows = call.has_rows if has_rows is None else has_rows
@@ -317,7 +319,7 @@ def _as_matrices(
 
 
 def _collapsed(x: Any) -> Any | None:
-    """Return a view (batch, rows, columns); None where no single stride describes the batch."""
+    """Return a view (batch, rows, columns); None if no single stride describes the batch."""
     if x.ndim == 2:
         return x[np.newaxis]
     *batch, rows, columns = x.shape
@@ -329,7 +331,7 @@ def _collapsed(x: Any) -> Any | None:
 
 
 def _below(a: Any, b: Any, c: Any | None, d: Any) -> tuple[Any, Any, Any | None, Any] | None:
-    """Return matrices A below one another, times one B, as one matrix; None where they aren't."""
+    """Return matrices A below one another, times one B, as one matrix; None if they are not so."""
     if len(d) < 2 or b.strides[0]:
         return None
 
@@ -348,7 +350,7 @@ def _below(a: Any, b: Any, c: Any | None, d: Any) -> tuple[Any, Any, Any | None,
 
 
 def _is_pinned(gpu: Gpu, x: Any) -> bool:
-    """Whether a GPU copies from and to all of an array by itself."""
+    """Return whether a GPU can copy from and to all of an array by itself."""
     if x.nbytes <= _LEAST_PINNED or any(stride < 0 for stride in x.strides):
         return False
     driver = gpu.context.driver

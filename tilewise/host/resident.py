@@ -1,8 +1,8 @@
-"""A product that fits the GPU begins with the first strips of A and B, and goes on as more come.
+"""A plan for products that fit the GPU: it computes with the strips of A and B as they arrive.
 
-Strips of A's rows and of B's columns arrive in turn. Each new one is multiplied by all that is
-there of the other matrix, in one launch, and what is finished of D goes back while the next ones
-come. After a share f of the copies a share f^2 of the product can be computed.
+Strips of A's rows and of B's columns arrive in turn. Each new strip is multiplied, in one launch,
+by everything that is there of the other matrix, and the finished part of D goes back while the next
+strips arrive. After a share f of the copies a share f^2 of the product can be computed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ STRIP_GRAIN = 128
 
 
 class _Whole(NamedTuple):
-    """A whole matrix on the GPU, of which regions are cut."""
+    """A whole matrix on the GPU, from which regions are cut."""
 
     layout: MatrixLayout
     offset: int
@@ -41,14 +41,14 @@ class _Whole(NamedTuple):
 
 
 def cut(size: int, parts: int, grain: int) -> list[Span]:
-    """Cut ``size`` into at most so many ``parts``, all of one size but the last.
+    """Cut ``size`` into at most ``parts`` parts, all of one size except the last.
 
     Parameters
     ----------
     size, parts : int
     grain : int
-        Of which all are multiples, but for the last: at least 16 bytes of elements, so that no
-        strip's padding reaches into its neighbour.
+        The number of which all parts but the last are multiples. It is at least 16 bytes of
+        elements, so that no strip's padding reaches into its neighbour.
     """
     each = max(1, -(-size // (parts * grain))) * grain
     return [Span(start, min(start + each, size)) for start in range(0, size, each)]
@@ -61,17 +61,17 @@ def memory(p: HostProblem) -> int:
 
 
 def plan(p: HostProblem, strips_m: int, strips_n: int, grain: int = STRIP_GRAIN) -> HostPlan:
-    """Return the plan with that many strips of A and of B, at most.
+    """Return the plan with at most ``strips_m`` strips of A and ``strips_n`` strips of B.
 
     Parameters
     ----------
     p : HostProblem
-        With a batch of one matrix.
+        The problem, with a batch of one matrix.
     strips_m, strips_n : int
-        Where A and B are the same matrix, B is one strip, which is there when all of A is; where
-        B is A transposed, its strips are A's.
+        The number of strips. If A and B are the same matrix, B is one strip, which is there when
+        all of A is; if B is A transposed, its strips are A's.
     grain : int, optional
-        Rows and columns of strips are multiples of it, but for the last ones.
+        The number of which the rows and columns of all strips but the last are multiples.
     """
     rows = cut(p.m, strips_m, grain)
     columns = rows if p.shared == "transposed" else cut(p.n, 1 if p.shared else strips_n, grain)
@@ -93,12 +93,12 @@ def _steps(p: HostProblem, rows: Sequence[Span], columns: Sequence[Span]) -> Ite
     d = _Whole(p.d, behind, p.d.pitch(p.m, p.n))
     depth = Span(0, p.k)
     strips, every = range(len(rows)), range(len(rows), len(rows) + len(columns))
-    if p.shared:  # of one matrix: its strips are A's
+    if p.shared:  # B's strips are A's
         every = strips
     next_cell = len(rows) + len(columns)
 
     def product(i: range, j: range) -> Iterator[Step]:
-        """Strips of A by strips of B, which are neighbours each."""
+        """Yield the steps that multiply neighbouring strips of A by neighbouring strips of B."""
         nonlocal next_cell
         if not i or not j:
             return

@@ -1,4 +1,4 @@
-"""What is kept from product to product: channels with their pinned memory, and copying threads."""
+"""The resources that are kept from product to product: channels and copying threads."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tilewise.host.copiers import Copiers
 from tilewise.host.copying import Helpers
 
 MOST_CHANNELS = 2
-"""Products that a GPU computes from the host's memory at once; others wait for their turn."""
+"""The most products that a GPU computes from the host's memory at once; others wait."""
 MOST_COPIERS = 16
-"""Threads that copy, within the cores that there are."""
+"""The most threads that copy, within the number of cores."""
 
 
 class _Staging:
@@ -30,7 +30,7 @@ class _Staging:
 
     @contextmanager
     def channel(self, gpu: Gpu) -> Iterator[GpuChannel]:
-        """Lend a channel, the GPU's context being current; one that fails is not kept."""
+        """Lend a channel, with the GPU's context current; a channel that fails is not kept."""
         with self._changed:
             while self._busy.get(gpu, 0) >= MOST_CHANNELS:
                 self._changed.wait()
@@ -45,7 +45,7 @@ class _Staging:
                 try:
                     yield channel
                     is_kept = True
-                except ValueError:  # of what was asked: nothing is under way
+                except ValueError:  # an error of the arguments, so that nothing is under way
                     is_kept = True
                     raise
                 finally:
@@ -59,14 +59,14 @@ class _Staging:
                 self._changed.notify_all()
 
     def copiers(self) -> Copiers:
-        """Return the threads that copy, for all channels."""
+        """Return the threads that copy for all channels."""
         with self._changed:
             if self._copiers is None:
                 self._copiers = Copiers(min(cores(), MOST_COPIERS))
             return self._copiers
 
     def free(self) -> int:
-        """Free what no product is using; return the bytes of pinned memory."""
+        """Free what no product uses; return the bytes of pinned memory that were freed."""
         with self._changed:
             channels = [channel for idle in self._idle.values() for channel in idle]
             self._idle.clear()
@@ -85,7 +85,7 @@ class _Staging:
 
 
 def helpers_of(gpu: Gpu) -> Helpers:
-    """Return who helps with a product on a GPU."""
+    """Return the helpers of a product on a GPU."""
     return Helpers(_staging.copiers(), gpu.context.current)
 
 
@@ -93,21 +93,21 @@ _staging = _Staging()
 
 
 def staging() -> _Staging:
-    """Return this process's."""
+    """Return the staging of this process."""
     return _staging
 
 
 def free_staging() -> int:
     """Free the pinned memory that products of arrays in the host's memory have left for the next.
 
-    That is at most 512 MiB for each GPU. The threads that copy end, too, and what is kept of the
-    GPU's memory is freed, at most a 32nd of it. A product that is under way keeps its own. The next
-    one takes some milliseconds longer.
+    That is at most 512 MiB for each GPU. The threads that copy end, too, and the GPU memory that is
+    kept is freed, at most a 32nd of it. A product that is under way keeps its own memory. The next
+    product takes some milliseconds longer.
 
     Returns
     -------
     int
-        Bytes of pinned memory that were freed.
+        The bytes of pinned memory that were freed.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def free_staging() -> int:
 
 
 def _begin_anew() -> None:
-    """Forget what the process had that this one was forked from: its threads are not here."""
+    """Forget the parent process's resources: a forked child does not have its threads."""
     global _staging
     _staging = _Staging()
 

@@ -1,9 +1,9 @@
-"""A product that does not fit the GPU: strips of A's rows and B's columns, each with all of k.
+"""A plan for products that do not fit the GPU: strips of A's rows and B's columns, with all of k.
 
-Some strips of one matrix stay while all of the other pass by, one after the other; then the next
-ones take their place. Each pair is one product, so that k is not divided. Which strip makes room
-for the next one is known beforehand: the one that is needed again last (L. A. Belady, *A study of
-replacement algorithms for a virtual-storage computer*, IBM Systems Journal 5, 1966).
+Some strips of one matrix stay while all strips of the other pass by, one after the other; then the
+next strips take their place. Each pair is one product, so that k is not divided. The strip that
+makes room for the next one is known beforehand: the one whose next use is the latest (L. A. Belady,
+*A study of replacement algorithms for a virtual-storage computer*, IBM Systems Journal 5, 1966).
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from tilewise.host.plan import (
 )
 
 RESULTS = 3
-"""Pieces of D on the GPU: one is computed, one waits, and one is on its way back."""
+"""The number of pieces of D on the GPU: one is computed, one waits, one is on its way back."""
 LEAST = 4
-"""Strips on the GPU at least: two that are multiplied, and two on their way."""
+"""The least number of strips on the GPU: two are multiplied, and two are on their way."""
 
 Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class Strips:
-    """How a product is cut into strips.
+    """A product's cut into strips.
 
     Attributes
     ----------
     problem : HostProblem
     height, width : int
-        Rows of a strip of A, and columns of one of B.
+        The rows of a strip of A, and the columns of a strip of B.
     slots : int
-        Strips that the GPU's memory holds at once.
+        The number of strips that the GPU's memory holds at once.
     held : int
-        How many of them stay while those of the other matrix pass by.
+        The number of those that stay while the strips of the other matrix pass by.
     holds_b : bool
-        Whether those are strips of B, and not of A.
+        Whether the strips that stay are strips of B rather than A.
     """
 
     problem: HostProblem
@@ -59,13 +59,13 @@ class Strips:
 
     @property
     def counts(self) -> Pair:
-        """Strips of A, and of B."""
+        """The number of strips of A, and of B."""
         p = self.problem
         return -(-p.m // self.height), -(-p.n // self.width)
 
     @property
     def slot(self) -> int:
-        """Bytes of a strip."""
+        """The bytes of a strip."""
         p = self.problem
         return max(
             rounded(p.a.size(self.height, p.k)), rounded(p.b.size(p.k, self.width))
@@ -73,27 +73,27 @@ class Strips:
 
     @property
     def is_shared(self) -> bool:
-        """Whether a strip of A is one of B too, B being A transposed."""
+        """Whether a strip of A is also one of B, because B is A transposed."""
         return self.problem.shared == "transposed" and self.height == self.width
 
     @property
     def result(self) -> int:
-        """Bytes of a piece of D."""
+        """The bytes of a piece of D."""
         return rounded(self.problem.d.size(self.height, self.width))
 
     @property
     def memory(self) -> int:
-        """Bytes of all of them."""
+        """The bytes of all strips and pieces of D on the GPU."""
         return self.slots * self.slot + RESULTS * self.result
 
     @property
     def passes(self) -> int:
-        """How often the strips of one matrix pass by."""
+        """The number of times that the strips of one matrix pass by."""
         return -(-self.counts[self.holds_b] // self.held)
 
     @property
     def copies(self) -> int:
-        """How many strips are copied to the GPU."""
+        """The number of strips that are copied to the GPU."""
         outer, inner = self.counts if not self.holds_b else self.counts[::-1]
         stay = min(self.slots - self.held, inner)  # from one pass to the next
         return outer + self.passes * inner - (self.passes - 1) * stay
@@ -102,7 +102,7 @@ class Strips:
         """Yield the strips of A and B that are multiplied, pair by pair."""
         outer, inner = self.counts if not self.holds_b else self.counts[::-1]
         stay = max(1, min(self.slots - self.held, inner))
-        there: list[int] = []  # of the strips that pass by: those on the GPU, the oldest first
+        there: list[int] = []  # the passing strips that are on the GPU, the oldest first
         rest = list(range(inner))
         for begin in range(0, outer, self.held):
             held = list(range(begin, min(begin + self.held, outer)))
@@ -120,7 +120,7 @@ class Strips:
             yield from ((y, x) if self.holds_b else (x, y) for x, y in pairs)
 
     def plan(self) -> HostPlan:
-        """Return the plan."""
+        """Return the plan of the steps."""
         p = self.problem
         count_a, count_b = self.counts
         matrix = "B" if self.holds_b else "A"
@@ -135,7 +135,7 @@ class Strips:
         p = self.problem
         pairs = list(self.order())
         of_b = "A" if self.is_shared else "B"
-        uses: dict[tuple[str, int], list[int]] = defaultdict(list)  # the last one first
+        uses: dict[tuple[str, int], list[int]] = defaultdict(list)  # the last use first
         for at in range(len(pairs) - 1, -1, -1):
             uses["A", pairs[at][0]].append(at)
             uses[of_b, pairs[at][1]].append(at)
@@ -182,7 +182,7 @@ class Strips:
 
 
 def _arriving(held: list[int], passing: list[int]) -> Iterator[Pair]:
-    """Yield the pairs of two lots that arrive one by one, in turn, as soon as both are there."""
+    """Yield the pairs of two lots of strips that arrive in turn, as soon as both are there."""
     there: tuple[list[int], list[int]] = ([], [])
     for at in range(max(len(held), len(passing))):
         if at < len(held):
