@@ -2,8 +2,8 @@
 
 import sys
 
-# `python -m tilewise` runs this first, and Ctrl-C ends it with one line from here on. While a
-# program is looked for, the first of its arguments is "-m".
+# `python -m tilewise` runs this module first, and from here on Ctrl-C ends it with one line. While
+# Python looks for the program, the first of its arguments is "-m".
 if sys.argv[:1] == ["-m"] and ("-m", "tilewise") in zip(
     sys.orig_argv, sys.orig_argv[1:], strict=False
 ):

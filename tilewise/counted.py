@@ -1,4 +1,4 @@
-"""What is counted of a launch, and what its kernel takes."""
+"""The counters of a launch, and the resources of its kernel."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tilewise.shown import Part, Record, Table, by_name, number, value
 
 @dataclass(frozen=True, repr=False)
 class Resources(Record):
-    """What ptxas reports for one kernel on one architecture.
+    """The resources that ptxas reports for one kernel on one architecture.
 
     Attributes
     ----------
     registers : int
-        32-bit registers a thread.
+        The 32-bit registers of a thread.
     shared_bytes : int
-        Static shared memory a block.
+        The bytes of static shared memory of a block.
     spill_bytes : int
-        Bytes a thread of spill stores and spill loads together.
+        The bytes of spill stores and spill loads of a thread together.
     stack_bytes : int
-        Stack frame a thread.
+        The bytes of a thread's stack frame.
     barriers : int
-        Named barriers a block.
+        The named barriers of a block.
     constant_bytes : int
-        Constant memory, kernel parameters included.
+        The bytes of constant memory, kernel parameters included.
     missing : str
-        Why ptxas reported nothing, as of PTX that nothing there assembles; all else is 0 then, but
-        for the shared memory that the PTX itself declares.
+        Why ptxas reported nothing, for example because nothing here assembles PTX. All other fields
+        are 0 then, except for the shared memory that the PTX itself declares.
     """
 
     registers: int
@@ -42,7 +42,7 @@ class Resources(Record):
     missing: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields by their names, for JSON; None of what ptxas did not report."""
+        """Return the fields by their names, for JSON; None for those that ptxas did not report."""
         found = super().to_dict()
         if not found.pop("missing"):
             return found
@@ -61,20 +61,20 @@ class Resources(Record):
 
 @dataclass(repr=False)
 class Counters(Record):
-    """What a launch, or one source line of it, did. Whole-launch totals.
+    """The counters of a launch, or of one of its source lines, as totals of the whole launch.
 
-    Requests are warp instructions with at least one active lane; sectors are distinct 32-byte
-    pieces a request, and bytes are those of them that a lane asked for; a wavefront is one turn
-    of shared memory's 32 banks, and a bank conflict one beyond the fewest that the access width
-    needs. Of ``cp_async`` it is the write to shared memory; what it reads is among the global
-    loads. A bulk load, store or reduction is one request for each thread that starts it, and has
-    the sectors that it moves and the bytes of global memory, both of a multicast once. A
-    ``wgmma`` is one request a warp, and has the bytes of its operands in shared memory. Barriers
-    and divergent branches are counted a warp; additions, multiplications and fused multiply-adds
-    (``fadd``, ``fmul``, ``ffma`` of float, ``dadd``, ``dmul``, ``dfma`` of double) a thread, as the
-    PTX has them. Of ``flops``, those of tensor cores on factors of 16 bits that are summed in
-    float32, and on doubles, are there by type too. The meaning is Nsight Compute's
-    (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
+    Requests are warp instructions with at least one active lane. Sectors are the distinct 32-byte
+    pieces of a request, and bytes are those of them that a lane asked for. A wavefront is one turn
+    of shared memory's 32 banks, and a bank conflict is a wavefront beyond the fewest that the
+    access width needs. For ``cp_async`` these count the write to shared memory; its read is among
+    the global loads. A bulk load, store or reduction is one request for each thread that starts it;
+    it has the sectors that it moves and the bytes of global memory, and a multicast has both once.
+    A ``wgmma`` is one request a warp, with the bytes of its operands in shared memory. Barriers and
+    divergent branches are counted for each warp. Additions, multiplications and fused multiply-adds
+    (``fadd``, ``fmul``, ``ffma`` for float, ``dadd``, ``dmul``, ``dfma`` for double) are counted
+    for each thread, as the PTX has them. The operations of tensor cores on 16-bit factors with
+    float32 sums, and on doubles, are among ``flops``, and also counted by type. The meaning is
+    Nsight Compute's (``l1tex__t_requests``, ``l1tex__t_sectors``, ``l1tex__data_bank_conflicts``,
     ``smsp__sass_thread_inst_executed_op_ffma``).
     """
 
@@ -132,35 +132,35 @@ class Counters(Record):
 
     @property
     def global_requests(self) -> int:
-        """Requests to global memory, bulk copies among them."""
+        """The requests to global memory, including those of bulk copies."""
         plain = self.global_load_requests + self.global_store_requests + self.global_atomic_requests
         bulk = self.bulk_load_requests + self.bulk_store_requests + self.bulk_reduction_requests
         return plain + bulk
 
     @property
     def global_sectors(self) -> int:
-        """Sectors of those requests."""
+        """The sectors of the requests to global memory, including those of bulk copies."""
         plain = self.global_load_sectors + self.global_store_sectors + self.global_atomic_sectors
         bulk = self.bulk_load_sectors + self.bulk_store_sectors + self.bulk_reduction_sectors
         return plain + bulk
 
     @property
     def shared_requests(self) -> int:
-        """Requests to shared memory, of all kinds but ``wgmma`` and bulk copies."""
+        """The requests to shared memory, of all kinds except ``wgmma`` and bulk copies."""
         matrices = self.ldmatrix_requests + self.stmatrix_requests
         plain = self.shared_load_requests + self.shared_store_requests
         return plain + self.shared_atomic_requests + matrices + self.cp_async_requests
 
     @property
     def shared_wavefronts(self) -> int:
-        """Wavefronts of all kinds of accesses to shared memory that are counted."""
+        """The wavefronts of all kinds of accesses to shared memory that are counted."""
         matrices = self.ldmatrix_wavefronts + self.stmatrix_wavefronts
         plain = self.shared_load_wavefronts + self.shared_store_wavefronts
         return plain + matrices + self.cp_async_wavefronts
 
     @property
     def shared_bank_conflicts(self) -> int:
-        """Bank conflicts of all kinds of accesses to shared memory that are counted."""
+        """The bank conflicts of all kinds of accesses to shared memory that are counted."""
         matrices = self.ldmatrix_bank_conflicts + self.stmatrix_bank_conflicts
         plain = self.shared_load_bank_conflicts + self.shared_store_bank_conflicts
         return plain + matrices + self.cp_async_bank_conflicts
@@ -181,10 +181,10 @@ class Counters(Record):
         )
 
     def by_memory(self) -> list[tuple[str, int, int | None, int | None]]:
-        """Return what is counted of each kind of access: its name, requests, sectors, conflicts.
+        """Return a row for each kind of access: its name, its requests, sectors and bank conflicts.
 
-        Global and shared loads and stores are always there, the others where there are any;
-        None where a kind has no sectors, or no bank conflicts.
+        Global and shared loads and stores are always there, other kinds if there are any. A kind
+        without sectors, or without bank conflicts, has None.
         """
         rows: list[tuple[str, int, int | None, int | None]] = [
             ("global loads", self.global_load_requests, self.global_load_sectors, None),
@@ -225,10 +225,10 @@ class Footprint(Record):
     Attributes
     ----------
     block_loads : int
-        Distinct sectors that each block loads, all blocks together: what comes from L2 if a
-        block's L1 forgets nothing and knows nothing of the block before.
+        The distinct sectors that each block loads, added up over all blocks: what comes from L2 if
+        a block's L1 cache keeps everything, and nothing from the block before.
     loads, stores : int
-        Distinct sectors that the launch loads, and stores: what DRAM moves at least.
+        The distinct sectors that the launch loads, and stores: the least that DRAM moves.
     """
 
     block_loads: int
@@ -244,21 +244,21 @@ class Footprint(Record):
 
 @dataclass(frozen=True, eq=False)
 class Confirmation:
-    """Whether counts are those of the machine code, which is read when somebody asks.
+    """Whether counts are those of the machine code, which is read only when it is asked for.
 
-    Two are equal where their doubts are. A pickled one has nothing left to be found out.
+    Two confirmations are equal if their doubts are. A pickled one has its doubt already.
 
     Attributes
     ----------
     find_doubt : callable
-        Gives :attr:`doubt`. It is called once.
+        A function that returns :attr:`doubt`. It is called once.
     """
 
     find_doubt: Callable[[], str] = str
 
     @cached_property
     def doubt(self) -> str:
-        """Why the counts are not confirmed; empty where they are."""
+        """Why the counts are not confirmed; empty if they are."""
         return self.find_doubt()
 
     def __eq__(self, other: object) -> bool:

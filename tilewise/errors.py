@@ -1,5 +1,8 @@
-"""What tilewise raises. Everything that is not a plain ``ValueError``, ``TypeError`` or
-``FileNotFoundError`` of the caller's own derives from :class:`TilewiseError`."""
+"""The errors that tilewise raises.
+
+All errors derive from :class:`TilewiseError`, except for a plain ``ValueError``, ``TypeError`` or
+``FileNotFoundError`` about the caller's arguments.
+"""
 
 from __future__ import annotations
 
@@ -8,19 +11,19 @@ from typing import Any
 from tilewise.launch import Finding, in_groups
 
 MOST_SHOWN = 4
-"""So many findings, those of one kind at one line taken together, stand in an error's message."""
+"""The most groups of findings, each of one kind at one line, that an error's message shows."""
 
 
 class TilewiseError(Exception):
-    """Base of the errors that tilewise itself defines."""
+    """The base of the errors that tilewise itself defines."""
 
 
 class CompileError(TilewiseError):
-    """The source does not compile, or a kernel of that name is not in it."""
+    """The source does not compile, or it has no kernel of that name."""
 
 
 class TraceError(TilewiseError, TypeError):
-    """A function that was given as an epilogue does what no kernel can."""
+    """A function that was given as an epilogue does what no kernel can do."""
 
 
 class LaunchError(TilewiseError):
@@ -34,11 +37,11 @@ class VariableError(TilewiseError, KeyError):
 
 
 class DeviceUnavailableError(TilewiseError):
-    """The device that was asked for is not there, or can't be used."""
+    """The device that was asked for does not exist, or can't be used."""
 
 
 class GpuTooOldError(DeviceUnavailableError):
-    """The GPU, or its driver, is too old for what the compiler makes."""
+    """The GPU or its driver is too old for the code that the compiler makes."""
 
 
 class ParserMissingError(TilewiseError):
@@ -46,7 +49,7 @@ class ParserMissingError(TilewiseError):
 
 
 class UnsupportedInstructionError(TilewiseError):
-    """The emulator does not know an instruction; it names it rather than guess."""
+    """The emulator does not know an instruction; the error names it."""
 
 
 class KernelAssertError(LaunchError):
@@ -59,14 +62,14 @@ class LimitError(TilewiseError):
     Attributes
     ----------
     limit : str
-        Which of :class:`tilewise.Limits`: ``"seconds"``, ``"instructions"``, ``"memory"`` or
-        ``"output"``.
+        The limit of :class:`tilewise.Limits` that was exceeded: ``"seconds"``, ``"instructions"``,
+        ``"memory"`` or ``"output"``.
     value : float
-        What it allows.
+        The value of the limit.
     file : str
-        Of the source.
+        The file of the source.
     line : int
-        The line that was executed; 0 where none was.
+        The line that was executed; 0 if none was.
     """
 
     def __init__(self, limit: str, value: float, what: str, file: str, line: int = 0) -> None:
@@ -80,7 +83,7 @@ class LimitError(TilewiseError):
 
 
 def told(limit: str, value: float) -> str:
-    """A limit for people, as ``"4 GiB of memory"``."""
+    """Return a limit in words, as in ``"4 GiB of memory"``."""
     if limit == "memory" and value >= 1 << 20:
         size = value / 2**30
         return f"{size:,.3g} GiB of memory" if size >= 1 else f"{value / 2**20:,.4g} MiB of memory"
@@ -94,7 +97,7 @@ class CheckError(TilewiseError):
     Parameters
     ----------
     findings : sequence of Finding
-        What was found, first one first; the message shows the first few.
+        The findings, the first one first; the message shows the first few.
     """
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
@@ -113,11 +116,11 @@ class MemoryAccessError(CheckError):
 
 
 class UninitializedReadError(CheckError):
-    """A read of memory that nobody wrote."""
+    """A read of memory that nothing has written."""
 
 
 class RaceError(CheckError):
-    """Two threads touch one place in memory, and nothing orders them; one of them writes."""
+    """Two threads access one place in memory in no order, and at least one of them writes."""
 
 
 class BarrierError(CheckError):

@@ -1,4 +1,4 @@
-"""How a call with arrays would be answered, and why so; nothing is launched."""
+"""Explain how a call with arrays would be computed, without launching anything."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def explain(
     invariant: bool | None = None,
     **operands: Any,
 ) -> Explanation:
-    """How :func:`tilewise.matmul` would answer a call with these arguments, and why so.
+    """Return how :func:`tilewise.matmul` would compute a call with these arguments, and why.
 
     Nothing is launched, compiled or copied.
 
@@ -64,18 +64,18 @@ def explain(
     epilogue, pairs, invariant, operands
         As :func:`tilewise.matmul` has them.
     gpu : str, optional
-        A GPU that the product is for, whether it is here or not: as ``"rtx4090"``. ``device`` is
-        then ``"auto"``.
+        The name of a GPU that the product is for, here or elsewhere, as in ``"rtx4090"``.
+        ``device`` is then ``"auto"``.
 
     Returns
     -------
     Explanation
-        ``str()`` of it is a text for people.
+        The explanation, whose ``str()`` is a text.
 
     Raises
     ------
     TypeError, ValueError, DeviceUnavailableError
-        As :func:`tilewise.matmul`.
+        The errors of :func:`tilewise.matmul`.
 
     Examples
     --------
@@ -135,13 +135,13 @@ def _as_asked(call: Call, product: Product, chip: Chip | None) -> Product:
 
 
 def asked(call: Call) -> tuple[Product, list[str]]:
-    """What a call on a GPU asks of it, and what is copied there: nothing is.
+    """Return the product of a call whose arrays are on a GPU, and the copies that are made there.
 
     Returns
     -------
     product : Product
     copies : list of str
-        A line each.
+        A line for each copy.
     """
     a, b, c, up = inputs(call)
     copies = _copies(a, b, c, up)
@@ -157,7 +157,7 @@ def asked(call: Call) -> tuple[Product, list[str]]:
 
 
 def _epilogue(call: Call) -> Epilogue | None:
-    """Return a call's epilogue; where strides can't describe an array, that of its copy."""
+    """Return a call's epilogue, with the layout of a copy if strides can't describe an array."""
     library, given = call.library, []
     for _, x in call.fusion.arrays if call.fusion else ():
         dtype = library.dtype_of(x)
@@ -168,7 +168,7 @@ def _epilogue(call: Call) -> Epilogue | None:
 
 
 def on_arrival(call: Call) -> tuple[Product, list[str]]:
-    """What a call on the host asks of a device: all arrays are new there."""
+    """Return the product of a call whose arrays are on the host, for new arrays on a device."""
     a, b, c, up = inputs(call)
     operands = [None if x is None else x.operand._replace(offset=0) for x in (a, b, c, up)]
     of_a, of_b, of_c, of_up = operands

@@ -1,4 +1,4 @@
-"""What is said of how a product of some sizes is answered: by which kernel, and why."""
+"""The explanation of how a product is computed: by which kernel, and why."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ _LABEL = 14
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Shown):
-    """How a product would be answered. ``str()`` is a text for people.
+    """How a product would be computed; ``str()`` is a text.
 
     Attributes
     ----------
     product : Product
-        What is asked, and how its matrices lie.
+        The product, with the layouts of its matrices.
     place : str
-        Where it is computed.
+        The device on which it is computed.
     chosen, why : str
-        The kernel and its tiles, and why this one.
+        The kernel and its tiles, and the reason for this choice.
     copies : tuple of str
-        What is copied besides, a line each.
+        The copies that are made besides, a line each.
     steps : tuple of Step
         The launches, in order.
     workspace : int
-        Bytes of the device's memory that they need besides.
+        The bytes of device memory that the launches need besides.
     offer : Offer or None
-        The family that answers, its choices, and the seconds that its model expects of all
-        launches; None on the emulator, and where the arrays' own library answers.
+        The chosen family, its choices, and the seconds that its model expects of all launches; None
+        on the emulator, and if the arrays' own library computes the product.
     alternatives : tuple of Offer
-        The next best, of whichever family.
+        The next best offers, from any family.
     rates : str
-        What the GPU's rates, by which the model goes, come from, where they are not measured.
+        The source of the GPU's rates in the model, if they are not measured.
     """
 
     product: Product
@@ -61,11 +61,11 @@ class Explanation(Shown):
 
     @property
     def seconds(self) -> float | None:
-        """What the model expects of all launches."""
+        """The seconds that the model expects of all launches."""
         return None if self.offer is None else self.offer.seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; seconds, and bytes."""
+        """Return plain data for JSON, in seconds and bytes."""
         return {
             **self.product.to_dict(),
             "place": self.place,
@@ -120,7 +120,7 @@ class Explanation(Shown):
         return parts
 
     def _why_not(self, other: Offer) -> str:
-        """Why an alternative that the model expects to be faster is not taken."""
+        """Return why an alternative that the model expects to be faster is not taken."""
         chosen = self.offer
         if chosen is None or other.seconds >= chosen.seconds:
             return ""
@@ -133,7 +133,7 @@ class Explanation(Shown):
         return self.text()
 
     def text(self, width: int = _WIDTH) -> str:
-        """For people, in lines of at most ``width`` columns."""
+        """Return the explanation in lines of at most ``width`` columns."""
         lines = [_row("", title(self.product), 0, width)]
         lines += [_row(*row, width=width) for row in self._rows()]
         if self.seconds is not None and self.alternatives:
@@ -146,14 +146,14 @@ class Explanation(Shown):
 
 
 def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:
-    """How a GPU would answer a product, whether it is here or not.
+    """Return how a GPU, here or elsewhere, would compute a product.
 
     Parameters
     ----------
     product : Product
     chip : Chip
     copies : sequence of str
-        What is copied besides.
+        The copies that are made besides.
     """
     place = f"{chip.name}, {chip.multiprocessors} multiprocessors"
     if chip.capability < OLDEST:
@@ -173,30 +173,30 @@ def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) ->
 
 
 def of_plan(product: Product, place: str, plan: Plan, copies: Sequence[str]) -> Explanation:
-    """What is said of a plan, without the seconds that a model expects."""
+    """Return the explanation of a plan, without the seconds that a model expects."""
     return Explanation(
         product, place, plan.chosen, plan.why, tuple(copies), plan.steps, plan.workspace
     )
 
 
 def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
-    """D = A B of matrices that lie in one piece each, and begin at multiples of 16 bytes.
+    """Return D = A B for matrices without gaps that begin at multiples of 16 bytes.
 
     Parameters
     ----------
     m, n, k : int
-        From 1 to 2**31 - 1. D is m x n, A is m x k, B is k x n.
+        The sizes, from 1 to 2**31 - 1. D is m x n, A is m x k, B is k x n.
     dtype : str
-        Of all three, one of :data:`tilewise.gemm.product.DTYPES`.
+        The dtype of all three, one of :data:`tilewise.gemm.product.DTYPES`.
     layout : str
-        A's letter and B's, one of :data:`LAYOUTS`: T is stored transposed.
+        A's letter and B's, one of :data:`LAYOUTS`; T means stored transposed.
 
     Raises
     ------
     TypeError
-        If a size is no integer.
+        If a size is not an integer.
     ValueError
-        If one of them is not as it must be.
+        If an argument has another value.
     """
     check_sizes(m, n, k)
     if dtype not in DTYPES:
@@ -211,7 +211,7 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
 
 
 def title(product: Product) -> str:
-    """The formula, the sizes, the dtypes and the layout."""
+    """Return the formula, the sizes, the dtypes and the layout of a product as text."""
     x = product
     formula = "A·B" if x.alpha == 1 else f"{x.alpha:g}·A·B"
     if x.pairing is not None:
@@ -232,7 +232,7 @@ def title(product: Product) -> str:
 
 
 def _pairs(product: Product) -> str:
-    """What gate and up are, and how their matrices lie."""
+    """Return what gate and up are, and the layout of their matrices, as text."""
     how = {
         "": "two arrays", "halves": "the halves of one array",
         "interleaved": "the columns of one array in turn",
@@ -241,7 +241,7 @@ def _pairs(product: Product) -> str:
 
 
 def as_json(offer: Offer) -> dict[str, Any]:
-    """Its family, choices and seconds, and its text for people."""
+    """Return an offer's family, choices, seconds and text."""
     return {
         "family": offer.family,
         "choice": dict(offer.choice),
@@ -251,7 +251,7 @@ def as_json(offer: Offer) -> dict[str, Any]:
 
 
 def _launch(step: Step) -> str:
-    """A launch's kernel, grid, block and shared memory."""
+    """Return a launch's kernel, grid, block and shared memory as text."""
     launch = step.launch
     grid = [extent for extent in launch.grid if extent != 1] or [1]
     words = [f"{step.kernel.name}: grid {' x '.join(f'{extent:,}' for extent in grid)}"]
@@ -270,7 +270,7 @@ def _rate(x: Explanation) -> str:
 
 
 def _row(label: str, text: str, indent: int = _LABEL, width: int = _WIDTH) -> str:
-    """A label and a text beside it, in lines of at most ``width`` columns."""
+    """Return a label with a text beside it, in lines of at most ``width`` columns."""
     return textwrap.fill(
         text,
         width,

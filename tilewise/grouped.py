@@ -1,4 +1,4 @@
-"""The front door of grouped products: arrays and the ends of groups in, array out."""
+"""The front door of grouped products: it takes arrays and the ends of groups."""
 
 from __future__ import annotations
 
@@ -36,48 +36,52 @@ def grouped_matmul(
     epilogue: Callable[..., Any] | None = None,
     **operands: Any,
 ) -> Any:
-    """The product of each group of rows with a matrix of its own, in one launch.
+    """Return the product of each group of rows with a matrix of its own, in one launch.
 
     Group g is the rows of ``x`` from ``offsets[g - 1]`` (from 0, for the first) up to
-    ``offsets[g]``, and is multiplied by ``w[g]``: the experts of a mixture. Where ``w`` has two
+    ``offsets[g]``, and is multiplied by ``w[g]``, as for the experts of a mixture. If ``w`` has two
     dimensions, k is in groups, and each group of columns of ``x`` and rows of ``w`` has a product
-    of its own: the gradients of the experts' weights.
+    of its own, as for the gradients of the experts' weights.
 
     Parameters
     ----------
     x : array, (rows, k) or (m, total)
-        Of NumPy, CuPy or PyTorch; on one GPU, or on the host. float16 and bfloat16 are fast;
-        float32 and float64 are taken too. 16-bit products are summed in float32.
+        An array of NumPy, CuPy or PyTorch, on one GPU or on the host. float16 and bfloat16 are
+        fast; float32 and float64 are taken too. 16-bit products are summed in float32.
     w : array, (groups, k, n) or (total, n)
-        Of the dtype of ``x``. Strides are free: of weights that are stored as (groups, n, k), pass
-        the view with the last two dimensions swapped.
+        An array with the dtype of ``x`` and any strides. For weights that are stored as (groups, n,
+        k), pass the view with the last two dimensions swapped.
     offsets : array of int32 or int64, (groups,)
-        The end of each group, which is where the next one begins, as ``offs`` of
-        ``torch.nn.functional.grouped_mm`` has them: they do not decrease, and the last one is the
-        extent of what is in groups. Groups may be empty. It lies where ``x`` does; on a GPU, only
-        kernels read it: no call waits, and a CUDA graph reads it again at each replay.
+        The end of each group, at which the next one begins, as ``offs`` of
+        ``torch.nn.functional.grouped_mm``: offsets do not decrease, and the last one is the extent
+        of the dimension in groups. Groups may be empty. The array lies in the same place as ``x``.
+        On a GPU only kernels read it, so that no call waits, and a CUDA graph reads it again at
+        each replay.
     out : array or tuple of array, optional
-        Where the result goes, or each of an epilogue's results. It must not overlap an input.
+        The array for the result, or one for each of an epilogue's results. It must not overlap an
+        input.
     out_dtype : dtype, optional
-        By default that of ``out``, or else of ``x``. It may be float32 for 16-bit inputs.
+        The dtype of the result, by default that of ``out``, or else of ``x``. It may be float32 for
+        16-bit inputs.
     device : str or Device
-        ``"auto"``: where the arrays lie; on the host by their own library, group by group.
-        ``"gpu"`` and ``"emulator"``: arrays on the host are copied there and back. Or a device.
+        ``"auto"`` computes in the place of the arrays; on the host by their own library, group by
+        group. For ``"gpu"`` and ``"emulator"``, arrays on the host are copied there and back. A
+        device may be given, too.
     check_offsets : bool
-        Whether to look at the values of offsets that lie on a GPU, which waits for it. On the host
-        they are always looked at. Where nobody looks, offsets that decrease or lie outside the
-        array are clamped, and of rows that are in no group the result is not written.
+        Whether to check the values of offsets that lie on a GPU, which waits for it. On the host
+        they are always checked. Without a check, offsets that decrease or lie outside the array are
+        clamped, and rows of the result that are in no group are not written.
     epilogue : callable, optional
-        A function of the products' elements, as :func:`tilewise.matmul` takes it.
+        A function of the products' elements, as in :func:`tilewise.matmul`.
     **operands : array or float
         The function's other arguments, by their names: numbers, or arrays that broadcast to the
-        result's shape. Where rows are in groups, an array of shape (groups, 1, n) has a row for
-        each group, as the experts' biases.
+        result's shape. If rows are in groups, an array of shape (groups, 1, n) has a row for each
+        group, as the experts' biases do.
 
     Returns
     -------
     array, (rows, n) or (groups, m, n)
-        ``out``, or a new array of the same library in the same place; a tuple of them where the
+        ``out``, or a new array of the same library in the same place; a tuple of arrays if the
         epilogue returns one.
 
     Raises
@@ -85,10 +89,10 @@ def grouped_matmul(
     TypeError
         If the arrays are of different libraries or dtypes, or of a dtype that is not supported.
     TraceError
-        If the epilogue does what no kernel can; a TypeError.
+        If the epilogue does what no kernel can do; it is a TypeError.
     ValueError
-        If shapes don't fit, arrays lie in different places, offsets that are looked at decrease or
-        don't end where the rows do, or ``out`` overlaps an input.
+        If shapes don't fit, arrays lie in different places, checked offsets decrease or don't end
+        where the rows do, or ``out`` overlaps an input.
     DeviceUnavailableError
         If a GPU was asked for and there is none.
 
@@ -119,7 +123,7 @@ def grouped_matmul(
             )  # fmt: skip
         function = grouped.traced(epilogue, operands)
         return _multiply(x, w, offsets, out, out_dtype, device, check_offsets, function)
-    except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
+    except TilewiseError as error:  # no decorator, because a call costs the host microseconds
         hide_frames(error)
         raise
 
@@ -202,7 +206,7 @@ def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
     own += [each for _, each in call.fusion.arrays] if call.fusion else []
     used = [x, w, offsets, *stored, *(each for each, _ in given)]
     if key is not None and all(a is b for a, b in zip(own, used, strict=True)):
-        # The offsets are in C's place.
+        # The offsets take C's place.
         record = repeat.record(
             library, gpu, launches, matrices=(x, w), operands=[each for each, _ in given],
             results=results, c=offsets, c_may_be_result=False,
@@ -214,7 +218,7 @@ def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
 
 
 def _readable(call: GroupedCall, x: Array) -> tuple[Array, Operand]:
-    """The array, or its copy where its own strides can't be described, and how it lies."""
+    """Return the array, or its copy if strides can't describe it, and its layout."""
     found = grouped.input_operand(call, call.library.view(x))
     if found is not None:
         return x, found
@@ -225,7 +229,7 @@ def _readable(call: GroupedCall, x: Array) -> tuple[Array, Operand]:
 
 
 def _lying(call: GroupedCall, x: Array) -> tuple[Array, Strided]:
-    """An array of the epilogue, or its copy where strides can't describe it, and how it lies."""
+    """Return an array of the epilogue, or its copy if strides can't describe it, and its layout."""
     library, dtype = call.library, call.library.dtype_of(x)
     found = grouped.lying(call, library.view(x), dtype)
     if found is None:
@@ -238,7 +242,7 @@ def _lying(call: GroupedCall, x: Array) -> tuple[Array, Strided]:
 def _on(call: GroupedCall, device: Device) -> Any:
     """Copy the arrays to a device, multiply them there, and copy the results back."""
     library = call.library
-    there: list[DeviceArray] = []  # keeps them alive
+    there: list[DeviceArray] = []  # keeps the arrays alive
 
     def placed(x: Array) -> int:
         bits = library.bits(library.contiguous(x, tuple(x.shape)))

@@ -1,4 +1,4 @@
-"""Launch a kernel in a process of its own, which ends with it, whatever the kernel does."""
+"""Launch a kernel in a process of its own, so that a crash ends only that process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
 
 GRACE = 10.0
-"""Seconds that a process may take beyond its limit where nobody says otherwise."""
+"""The seconds that a process may take beyond its limit, unless the caller says otherwise."""
 _PAGE = 4096
 _SHARED_FOLDER = Path("/dev/shm")
 _ERRORS = (
@@ -42,19 +42,19 @@ _PARTS = (
     LaunchReport, Launch, Resources, Counters, Finding, Alike, Footprint, Confirmation, Limits,
 )  # fmt: skip
 _CLASSES = {(each.__module__, each.__name__): each for each in (*_PARTS, *_ERRORS)}
-"""What an answer may be made of: the process is not trusted to send more."""
+"""The classes that an answer may contain, because the process is not trusted to send others."""
 
 
 @dataclass(frozen=True)
 class SharedArray:
-    """Says where an array lies in the memory that the processes share.
+    """The place of an array in the memory that the processes share.
 
     Attributes
     ----------
     offset : int
-        Bytes from the beginning of that memory to the array's first element.
+        The bytes from the beginning of that memory to the array's first element.
     shape, strides : tuple of int
-        Strides in bytes.
+        The shape, and the strides in bytes.
     dtype : dtype
     is_writeable : bool
     """
@@ -76,22 +76,22 @@ class SharedArray:
 
 @dataclass(frozen=True)
 class Task:
-    """Says what launch the process is asked for.
+    """The launch that the process is asked for.
 
     Attributes
     ----------
     device, arch : str
     compiled : Compiled
     launch : Launch
-        Its arrays are each a :class:`SharedArray`; it has limits.
+        The launch, whose arrays are each a :class:`SharedArray`; it has limits.
     variables : mapping of str to (SharedArray, bool)
-        Where a variable's bytes lie, and behind them whether it has changed; and whether it begins
-        with those. By its symbol.
+        By a variable's symbol, the place of its bytes, which are followed by a byte that says
+        whether the variable has changed; and whether the variable begins with those bytes.
     file : int or str
-        The memory that the processes share: a file that is open in both of them, by its number, or
-        its path where a file that is open must have one.
+        The memory that the processes share: the number of a file that is open in both of them, or
+        its path on a system that can't pass on an open file.
     confirms : bool
-        Whether the counts are held against the machine code.
+        Whether the counts are compared with the machine code.
     """
 
     device: str
@@ -120,20 +120,20 @@ def launch(
     device : str
         ``"gpu"`` or ``"emulator"``.
     arch : str
-        Of the emulator.
+        The architecture of the emulator.
     compiled : Compiled
     launch : Launch
-        Its arrays are the host's. They lie in memory that the processes share, and are copied back
-        where the launch succeeds, and so is what its module's variables hold. Without limits,
-        :class:`tilewise.Limits`' own hold.
+        The launch, whose arrays are the host's. They are placed in memory that the processes share,
+        and copied back if the launch succeeds, and so are the values of its module's variables.
+        Without limits, the defaults of :class:`tilewise.Limits` hold.
     carried : frozenset of str
-        The symbols of those variables of its module that the process's own is given.
+        The symbols of the module's variables whose values are passed on to the process.
     grace : float, optional
-        Seconds that the process may take beyond its limit, to read the task and to answer; by
+        The seconds that the process may take beyond its limit, to read the task and to answer; by
         default :data:`GRACE`.
     confirms : bool
-        Whether the report says if its counts are those of the machine code, which takes the time to
-        read that.
+        Whether the report says if its counts are those of the machine code, which takes time to
+        read.
 
     Returns
     -------
@@ -144,14 +144,14 @@ def launch(
     Raises
     ------
     LimitError
-        If it takes more than its limits allow.
+        If the launch takes more than its limits allow.
     LaunchError
-        If the process ends before its time, if its answer can't be read, or if neither memory nor
-        the folder of temporary files has room for the arrays.
+        If the process ends early, if its answer can't be read, or if neither memory nor the folder
+        of temporary files has room for the arrays.
     TypeError
-        If an array is not the host's.
+        If an array is not on the host.
     LaunchError, CheckError, ValueError
-        As :meth:`tilewise.devices.Device.launch`.
+        As in :meth:`tilewise.devices.Device.launch`.
     """
     limits = launch.limits or Limits()
     bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
@@ -189,14 +189,14 @@ def launch(
 def _variables(
     compiled: Compiled, carried: frozenset[str] | None, size: int
 ) -> tuple[dict[str, tuple[SharedArray, bool]], int]:
-    """Places in the shared memory for variables, each with a byte that says if it has changed.
+    """Return places in the shared memory for variables, each with a byte for whether it changed.
 
     Parameters
     ----------
     carried : frozenset of str or None
-        Those that are given a value; None where the launch has no module.
+        The variables that are given a value; None if the launch has no module.
     size : int
-        Bytes that are taken already.
+        The bytes that are taken already.
     """
     found: dict[str, tuple[SharedArray, bool]] = {}
     if carried is None:
@@ -214,8 +214,8 @@ def _variables(
 def _shared_file(kernel: str, size: int) -> Iterator[IO[bytes]]:
     """Open a file of ``size`` bytes that another process can open too, in memory if it has room.
 
-    It has no name, so that nothing is left of it when both processes have ended, however they end;
-    on Windows it has one, and is removed here.
+    The file has no name, so that nothing is left of it when both processes have ended, however they
+    end. On Windows it has a name, and is removed here.
     """
     refused: OSError | None = None
     with ExitStack() as stack:
@@ -250,8 +250,8 @@ def _opened(folder: Path) -> Iterator[IO[bytes]]:
 def _reserve(file: IO[bytes], size: int) -> None:
     """Make a file as long as ``size`` bytes; raise OSError if there is no room for them.
 
-    A file that is only made longer gets its room when it is written: a process that writes it
-    through its memory then is killed if there is none.
+    A file that is only made longer gets its room when it is written. If there is none then, a
+    process that writes it through its memory is killed.
     """
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(file.fileno(), 0, size)
@@ -262,9 +262,9 @@ def _reserve(file: IO[bytes], size: int) -> None:
 def _places(
     bound: Sequence[ScalarArgument | ArrayArgument], given: Sequence[Any]
 ) -> tuple[tuple[Any, ...], list[tuple[npt.NDArray[Any], SharedArray]], int]:
-    """Return the arguments with arrays by their places, the arrays, and how many bytes they take.
+    """Return the arguments with arrays by their places, the arrays, and the bytes that they take.
 
-    Arrays that overlap in the host's memory overlap in the same way.
+    Arrays that overlap in the host's memory overlap in the same way in the shared memory.
     """
     hosts: dict[int, npt.NDArray[Any]] = {}
     for number, argument in enumerate(bound):
@@ -278,7 +278,7 @@ def _places(
     moved: dict[int, int] = {}
     size, last_end, shift = 0, -1, 0
     for number, (begin, end) in sorted(extents.items(), key=lambda item: item[1]):
-        if begin >= last_end:  # it begins a piece of its own, as aligned as it is
+        if begin >= last_end:  # it begins a piece of its own, with the same alignment
             size = -(-size // _PAGE) * _PAGE + begin % _PAGE
             shift = size - begin
         last_end = max(last_end, end)
@@ -305,14 +305,14 @@ def _places(
 
 
 def _asked(task: Task, limits: Limits, grace: float) -> LaunchReport:
-    """Ask a process for a launch, and return or raise what it answers."""
+    """Ask a process for a launch, and return its report or raise its error."""
     files = (task.file,) if isinstance(task.file, int) else ()
     seconds = None if limits.seconds is None else limits.seconds + grace
     clock = Clock(seconds, task.compiled.file)
     try:
         heard = processes.ask(
             "tilewise.isolated_process", pickle.dumps(task), clock, files=files,
-            may_fork=task.device != "gpu",  # CUDA forbids it where it was begun before
+            may_fork=task.device != "gpu",  # CUDA does not allow a fork after it was initialised
         )  # fmt: skip
     except TimeoutError as error:
         raise LaunchError(f"{task.compiled.name}: the launch did not start: {error}") from None
@@ -334,17 +334,17 @@ def _asked(task: Task, limits: Limits, grace: float) -> LaunchReport:
 
 
 def exceeded(limit: str, value: float, task: Task) -> LimitError:
-    """Return the error that names a limit, where it is not known which line was executed."""
+    """Return the error that names a limit, if it is not known which line was executed."""
     return LimitError(limit, value, "the launch was stopped", task.compiled.file)
 
 
 class Reader(pickle.Unpickler):
-    """Reads an answer from a process that is not trusted.
+    """A reader of an answer from a process that is not trusted.
 
-    Of classes and functions an answer can name only the fixed set of our own classes that reports
-    and errors are made of, ``ValueError`` and ``TypeError``. So reading it calls nothing but these
-    classes. What values they are given is not looked at: a report may say anything, and an answer
-    may set attributes of these classes themselves.
+    An answer can name only a fixed set of classes: our own, of which reports and errors consist,
+    ``ValueError`` and ``TypeError``. So reading it calls nothing but these classes. The values that
+    they are given are not checked: a report may say anything, and an answer may set attributes of
+    these classes themselves.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -362,7 +362,7 @@ class Reader(pickle.Unpickler):
             answer: Any = super().load()
         except pickle.UnpicklingError:
             raise
-        except Exception as error:  # nearly any, as its bytes may say anything
+        except Exception as error:  # nearly any error, as its bytes may be anything
             raise pickle.UnpicklingError(f"{type(error).__name__}: {error}") from error
         if isinstance(answer, LaunchReport) or type(answer) in _ERRORS:
             found: LaunchReport | Exception = answer

@@ -1,4 +1,4 @@
-"""Launch what :mod:`tilewise.isolated` asks this process for; it answers by standard output."""
+"""The process that launches for :mod:`tilewise.isolated`; it answers by standard output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNCONFIRMED = Confirmation(lambda: "the counts were not held against the machine
 
 
 def answer(task: Task) -> LaunchReport | Exception:
-    """Launch it here, and return the report or the error that was raised."""
+    """Launch a task in this process, and return the report or the error that was raised."""
     limits = task.launch.limits
     assert limits is not None
     name = task.file
@@ -39,7 +39,7 @@ def answer(task: Task) -> LaunchReport | Exception:
             place = get_device("gpu")
         else:
             place = Emulator(task.arch)
-            # Not with CUDA, which reserves more addresses than any limit.
+            # There is no limit with CUDA, which reserves more addresses than any limit allows.
             if limits.memory is not None:
                 confine.limit_memory(limits.memory)
         if task.variables:
@@ -58,7 +58,7 @@ def answer(task: Task) -> LaunchReport | Exception:
 
 
 def _here(argument: Any, shared: npt.NDArray[np.uint8]) -> Any:
-    """Return an argument with its array, where it has one, in this process."""
+    """Return an argument with its array, if it has one, in this process."""
     if isinstance(argument, MappedArray | Pointer):
         return replace(argument, array=argument.array.of(shared))
     return argument.of(shared) if isinstance(argument, SharedArray) else argument
@@ -67,7 +67,7 @@ def _here(argument: Any, shared: npt.NDArray[np.uint8]) -> Any:
 def _with_variables(
     place: Device, task: Task, args: tuple[Any, ...], shared: npt.NDArray[np.uint8]
 ) -> LaunchReport:
-    """Launch with the variables that are given, and say which of them have changed."""
+    """Launch with the variables that are given, and mark those that have changed."""
     module = place.module(task.compiled)
     before = {}
     for symbol, (at, is_given) in task.variables.items():
@@ -83,12 +83,12 @@ def _with_variables(
 
 
 def _prepared() -> Callable[[bytes], bytes]:
-    # What launches import when they need it is imported here, once for all forked processes.
+    # Modules that launches import on demand are imported here, once for all forked processes.
     _ = np.ma
     cache.load(bytes(32))
     return lambda asked: pickle.dumps(answer(pickle.loads(asked)))
 
 
 def main() -> None:
-    """Answer what is asked on standard input, and end."""
+    """Answer the requests on standard input until it ends."""
     processes.serve(_prepared)

@@ -1,4 +1,4 @@
-"""Any kernel, given as CUDA C++ source or as PTX: compile it, launch it."""
+"""A kernel given as CUDA C++ source or as PTX, which can be compiled and launched."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["CHECKS", "SOURCES", "Kernel", "PtxKernel"]
 
 SOURCES = shipped.FOLDER
 """The folder of the kernels that come with tilewise."""
-# PTX begins with its version; no C++ does.
+# PTX begins with its version, and C++ never does.
 _PTX = re.compile(r"(?:\s|//[^\n]*|/\*.*?\*/)*+\.version\s+\d", re.DOTALL)
 
 
@@ -34,39 +34,40 @@ def _read(path: Path) -> str:
 
 
 class Kernel(Launchable):
-    """One kernel of a CUDA C++ source.
+    """A kernel of a CUDA C++ source.
 
     Parameters
     ----------
     source_or_path : str or path-like
-        CUDA C++ source, or the path of a file with it. A ``Path``, or a string of one line
-        that ends in ``.cu`` or ``.cuh``, is a path. Of a file with host code in it, the part that
-        the kernel needs is compiled.
+        CUDA C++ source, or the path of a file with it. A ``Path``, or a string of one line that
+        ends in ``.cu`` or ``.cuh``, is a path. If the file has host code in it, the part that the
+        kernel needs is compiled.
     name : str
-        The kernel's name: plain, qualified, or a template instance such as
-        ``"sgemm<64, 64, 8>"``; where several have it, with the types of its parameters, as
-        ``"scale(float*, int)"``.
+        The kernel's name: plain, qualified, or a template instance such as ``"sgemm<64, 64, 8>"``.
+        If several kernels have the name, add the types of the parameters, as in ``"scale(float*,
+        int)"``.
     defines : mapping, optional
-        Macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
+        The macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
     options : sequence of str, optional
-        More options for NVRTC, such as ``--ptxas-options=-O1``, of those that read and write no
-        file.
+        Further options for NVRTC, such as ``--ptxas-options=-O1``, among those that read and write
+        no file.
     include : sequence of str or Path, optional
-        More folders that ``#include`` searches, beside the file's own. It reads no file elsewhere.
+        Further folders that ``#include`` searches, beside the file's own. Files elsewhere are not
+        read.
     trusted : bool
-        Whether the source may include any file of the machine, and the options may have NVRTC read
+        Whether the source may include any file of the machine, and the options may make NVRTC read
         and write files.
     limits : Limits, optional
-        What compiling it, and each launch, may take. By default there are none.
+        The most that its compilation, and each launch, may take. By default there are no limits.
 
     Raises
     ------
     FileNotFoundError
-        If the path, or a folder of ``include``, is not there.
+        If the path, or a folder of ``include``, does not exist.
     TypeError
         If the source, the name or the macros are of another type.
     ValueError
-        If the file is no text, or the source is PTX, which :meth:`from_ptx` takes.
+        If the file is not text, or the source is PTX, which :meth:`from_ptx` takes.
 
     Examples
     --------
@@ -116,7 +117,7 @@ class Kernel(Launchable):
         self._check_language(name)
         self.name = name
         self.defines = dict(defines or {})
-        # A string stays one: to compile then says what is wrong with it.
+        # A string stays a string, and the compilation then says what is wrong with it.
         self.options = options if isinstance(options, str) else tuple(options)
         self.include = include if isinstance(include, str | Path) else tuple(include)
         for folder in () if isinstance(include, str | Path) else self.include:
@@ -144,11 +145,11 @@ class Kernel(Launchable):
         source: str | os.PathLike[str] | None = None,
         limits: Limits | None = None,
     ) -> PtxKernel:
-        """Take a kernel of PTX, of whichever compiler.
+        """Return a kernel from PTX, made by any compiler.
 
-        It launches, profiles and is watched as one of CUDA C++. Machine code is made of it by
-        nvJitLink (``pip install tilewise[ptx]``) or by ``ptxas`` of a CUDA toolkit, where one of
-        them is there; counts are confirmed by it, and registers are known from it.
+        It can be launched, profiled and watched like one of CUDA C++. nvJitLink (``pip install
+        tilewise[ptx]``) or the ``ptxas`` of a CUDA toolkit makes its machine code, if one of them
+        is installed; the machine code confirms the counts and gives the number of registers.
 
         Parameters
         ----------
@@ -156,17 +157,18 @@ class Kernel(Launchable):
             PTX, or the path of a file with it. A ``Path``, or a string of one line that ends in
             ``.ptx``, is a path.
         name : str, optional
-            The kernel's symbol, or its C++ name without arguments. Not needed where there is one.
+            The kernel's symbol, or its C++ name without arguments. It can be left out if there is
+            only one kernel.
         source : str or path-like, optional
-            The file that the PTX's lines (``.loc``) are in, to be shown beside what is counted. Of
-            those that the PTX names (``.file``), only what lies in its folder is read.
+            The file that the PTX's lines (``.loc``) are in, which is shown beside the counts. Of
+            the files that the PTX names (``.file``), only those in its folder are read.
         limits : Limits, optional
-            What making machine code of it, and each launch, may take. By default there are none.
+            The most that assembling it, and each launch, may take. By default there are no limits.
 
         Raises
         ------
         FileNotFoundError
-            If a file is not there.
+            If a file does not exist.
         CompileError
             If the PTX can't be read, or has no kernel of this name.
         TypeError, ValueError
@@ -199,21 +201,21 @@ class Kernel(Launchable):
 
     @property
     def arch(self) -> str:
-        """Return the architecture that it is compiled for by default; for PTX, its own target."""
+        """The architecture that it is compiled for by default; for PTX, the PTX's own target."""
         return compiler.DEFAULT_ARCH
 
     def __repr__(self) -> str:
         return f"Kernel({str(self.path or '<source>')!r}, {self.name!r}, {self.defines!r})"
 
     def with_macros(self, defines: Mapping[str, Any]) -> Self:
-        """The same kernel with more macros; of PTX, which has none, the kernel itself."""
+        """Return the same kernel with more macros; a kernel of PTX has none, and returns itself."""
         found = copy(self)
         found.defines = {**self.defines, **defines}
         found._variables = None if self._variables is None else found._own_variables(self)
         return found
 
     def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
-        """What the compiler is asked for; :meth:`compile` says what ``arch`` and ``lines`` are."""
+        """Return the request to the compiler; for ``arch`` and ``lines`` see :meth:`compile`."""
         return Request(
             self.source, self.name, self.defines, arch or compiler.DEFAULT_ARCH, self.path,
             self.options, self.include, lines, self.trusted, self.limits,
@@ -226,10 +228,10 @@ class Kernel(Launchable):
         Parameters
         ----------
         arch : str, optional
-            As ``"sm_90a"``; by default :attr:`arch`.
+            The architecture, as in ``"sm_90a"``; by default :attr:`arch`.
         lines : bool
-            Whether PTX and machine code say of which source line each instruction is: the
-            emulator needs it, and so do profilers that show the source.
+            Whether PTX and machine code name the source line of each instruction; the emulator
+            needs that, and so do profilers that show the source.
 
         Raises
         ------
@@ -241,18 +243,18 @@ class Kernel(Launchable):
         return compiler.compile_request(self.request(arch, lines=lines))
 
     def compiled_on(self, place: Device, counts: bool) -> Compiled:
-        """Compile for a launch on a device; to PTX alone where the emulator is not to count."""
+        """Compile for a launch on a device; only to PTX if the emulator is not to count."""
         asked = self.request(place.arch)
         makes_code = counts or place.name == "gpu"
         return compiler.compile_request(asked._replace(machine_code=makes_code))
 
     def find(self, arch: str | None = None, *, lines: bool = True) -> Compiled | None:
-        """Take it from the cache; return None where :meth:`compile` would have to compile it.
+        """Return the kernel from the cache; None if :meth:`compile` would have to compile it.
 
         Parameters
         ----------
         arch, lines
-            As :meth:`compile` takes them.
+            The arguments of :meth:`compile`.
 
         Raises
         ------
@@ -263,7 +265,7 @@ class Kernel(Launchable):
 
 
 class PtxKernel(Kernel):
-    """One kernel of PTX, as :meth:`Kernel.from_ptx` takes it."""
+    """A kernel of PTX; :meth:`Kernel.from_ptx` makes it."""
 
     is_ptx = True
     _parameter, _language = "text_or_path", "PTX"
@@ -295,7 +297,7 @@ class PtxKernel(Kernel):
 
     @property
     def arch(self) -> str:
-        """Return the PTX's own target."""
+        """The PTX's own target."""
         return given.default_arch(self.source, self._file)
 
     def __repr__(self) -> str:
@@ -309,7 +311,7 @@ class PtxKernel(Kernel):
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
         """Make machine code for ``arch``, as :meth:`Kernel.compile` does.
 
-        ``lines`` changes nothing: the PTX has its lines or has none.
+        ``lines`` has no effect, because the PTX has its lines or has none.
 
         Raises
         ------
@@ -332,7 +334,7 @@ class PtxKernel(Kernel):
         return self.compile(arch)
 
     def place(self, device: str | Device = "auto") -> Device:
-        """Return the device of a name; ``"emulator"`` is one of the PTX's own target."""
+        """Return the device with a name; ``"emulator"`` is one for the PTX's own target."""
         found = super().place(device)
         is_by_name = isinstance(device, str) and found.name == "emulator"
         return emulator(self.arch) if is_by_name else found

@@ -1,6 +1,6 @@
-"""The words of a launch: what is asked of a device, and what it reports back.
+"""The data of a launch: what a device is asked to run, and what it reports.
 
-These are plain data that devices, kernels and views share, so that none of them has to know
+The classes are plain data that devices, kernels and views share, so that none of them depends on
 another.
 """
 
@@ -18,30 +18,30 @@ from tilewise.places import Dim3, Encode, Packed, Place, TensorMap
 from tilewise.shown import PLACES, Part, Record, Shown, Table, duration, grid_line, plural
 
 DEFAULT_ARCH = "sm_90a"
-"""What is compiled for where nobody asks for another architecture, and the emulator's own."""
+"""The default architecture to compile for, and the emulator's own."""
 
 
 def device_name(device: str, arch: str | None = None) -> str:
-    """``"the GPU"`` or ``"the emulator"``, and of which architecture where it is not the usual one.
+    """Return ``"the GPU"`` or ``"the emulator"``, with the architecture if it is not the default.
 
     Parameters
     ----------
     device : str
         ``"gpu"`` or ``"emulator"``.
     arch : str, optional
-        As ``"sm_80"``.
+        The architecture, as in ``"sm_80"``.
     """
     is_usual = device != "emulator" or arch is None or arch == DEFAULT_ARCH
     return f"the {PLACES[device]}" + ("" if is_usual else f" of {arch}")
 
 
 def dim3(value: int | Sequence[int], what: str) -> Dim3:
-    """``value`` as three extents, x first; missing ones are 1.
+    """Return ``value`` as three extents, x first; missing ones are 1.
 
     Parameters
     ----------
     value : int or sequence of up to three ints
-        As CUDA's ``dim3``.
+        The extents, in the order of CUDA's ``dim3``.
     what : str
         ``"grid"`` or ``"block"``, for the message.
 
@@ -50,7 +50,7 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
     TypeError
         If an extent is not an integer.
     ValueError
-        If there are none or more than three extents, or one is below 1.
+        If there are no extents or more than three, or one is below 1.
     """
     extents = tuple(value) if isinstance(value, Iterable) else (value,)
     if not 1 <= len(extents) <= 3:
@@ -66,12 +66,13 @@ def dim3(value: int | Sequence[int], what: str) -> Dim3:
 
 
 def each_of(args: Any) -> tuple[Any, ...]:
-    """Return a kernel's arguments, one by one.
+    """Return a kernel's arguments as a tuple.
 
     Raises
     ------
     TypeError
-        If it is a single one, which is no sequence of arguments although it may be iterated over.
+        If ``args`` is a single argument, which is not a sequence of arguments even if it can be
+        iterated over.
     """
     if not isinstance(args, Iterable) or isinstance(args, str | bytes) or hasattr(args, "dtype"):
         kind = type(args).__name__
@@ -84,14 +85,14 @@ def each_of(args: Any) -> tuple[Any, ...]:
 
 @dataclass(frozen=True)
 class Alike:
-    """Blocks of which one was run, and its counters multiplied.
+    """Blocks of which one was run, and its counters multiplied by their number.
 
     Attributes
     ----------
     block : (int, int, int)
-        The one that was run.
+        The index of the block that was run.
     count : int
-        How many there are, that one among them.
+        The number of such blocks, including the one that was run.
     """
 
     block: Dim3
@@ -100,31 +101,31 @@ class Alike:
 
 @dataclass(frozen=True, repr=False)
 class Finding(Record):
-    """One fault that a check found.
+    """A fault that a check found.
 
     Attributes
     ----------
     kind : str
         ``"out of bounds"``, ``"misaligned"``, ``"uninitialised"``, ``"race"`` or ``"barrier"``.
     message : str
-        The whole of it in one sentence.
+        The finding in one sentence.
     file : str
-        Source file: the kernel's own as given to the compiler, or a header, by its path from the
-        same place if it lies below the kernel's folder.
+        The source file: the kernel's own as given to the compiler, or a header, by its path from
+        the same place if it lies below the kernel's folder.
     line : int
-        Line of ``file``, from 1; 0 where the compiler gave none.
+        The line in ``file``, from 1; 0 if the compiler gave none.
     block, thread : tuple of int or None
         Indices x, y, z.
     array : str or None
-        The kernel's parameter or the shared variable.
+        The name of the kernel's parameter or of the shared variable.
     index : tuple of int or int or None
-        Element index in ``array``.
+        The element's index in ``array``.
     count : int
-        Instructions of the line that have it: those of a loop that the compiler unrolled are one
-        finding, and what it says besides is of the first.
+        The number of the line's instructions that have the fault. Those of a loop that the compiler
+        unrolled are one finding, whose other fields are those of the first.
     calls : tuple of int
-        Where the line is in a device function, the lines of the kernel's own file that call it, the
-        innermost first. They are known of inlined functions, and where an address is wrong.
+        If the line is in a device function, the lines of the kernel's own file that call it, the
+        innermost first. They are known for inlined functions, and if an address is wrong.
     """
 
     kind: str
@@ -149,7 +150,7 @@ class Finding(Record):
 
 
 def in_groups(findings: Iterable[Finding]) -> list[str]:
-    """Findings as text: of each kind at each line the first one, and how many more there are."""
+    """Return findings as text: the first of each kind at each line, and a count of the others."""
     groups: dict[tuple[str, str, int], list[Finding]] = {}
     for finding in findings:
         groups.setdefault((finding.kind, finding.file, finding.line), []).append(finding)
@@ -161,17 +162,17 @@ def in_groups(findings: Iterable[Finding]) -> list[str]:
 
 
 class Module(Protocol):
-    """A kernel's module on a device: its ``__constant__`` and ``__device__`` variables live there.
+    """A kernel's module on a device, which holds its ``__constant__`` and ``__device__`` variables.
 
-    Made by :meth:`tilewise.devices.Device.module`.
+    :meth:`tilewise.devices.Device.module` makes it.
     """
 
     def read(self, symbol: str) -> bytes:
-        """What a variable holds."""
+        """Return the bytes of a variable."""
         ...
 
     def write(self, symbol: str, data: bytes) -> None:
-        """Set a variable, all of it."""
+        """Set all bytes of a variable."""
         ...
 
 
@@ -182,33 +183,35 @@ class Launch(Shown):
     Attributes
     ----------
     grid, block : (int, int, int)
-        Blocks a grid, threads a block; x first.
+        The blocks of the grid, and the threads of a block; x first.
     args : tuple
-        One a kernel parameter, in order. A :class:`Place`, a :class:`Packed` or a
-        :class:`TensorMap` stands for what only a launch prepared beforehand is given later.
+        The arguments, one for each of the kernel's parameters, in order. A :class:`Place`, a
+        :class:`Packed` or a :class:`TensorMap` stands for a value that a prepared launch is given
+        later.
     shared : int
-        Dynamic shared memory a block, bytes.
+        The bytes of dynamic shared memory of a block.
     checks : str
-        What the emulator does with a fault: ``"raise"``; ``"strict"`` raises also at what is
-        only noted otherwise; ``"collect"`` it in the report and go on; ``"off"`` looks for none,
-        but raises where it can't go on: at an access outside every array, and where threads wait
-        forever.
+        How the emulator treats a fault. ``"raise"`` raises an error. ``"strict"`` also raises for
+        faults that are otherwise only noted. ``"collect"`` puts it in the report and goes on.
+        ``"off"`` looks for none, but raises if it can't go on: at an access outside every array,
+        and if threads wait forever.
     overlap : bool
-        On a GPU it may start before the kernel ahead of it in the stream has ended: the kernel
-        itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide, "Programmatic
-        Dependent Launch and Synchronization").
+        Whether the launch may start on a GPU before the kernel ahead of it in the stream has ended.
+        The kernel itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide,
+        "Programmatic Dependent Launch and Synchronization").
     global_races : bool
         Whether the emulator looks for races in global memory too, which takes time and memory.
     limits : Limits or None
-        What it may take on the emulator.
+        The most that it may take on the emulator.
     module : Module or None
-        The kernel's variables on that device; None for new ones.
+        The kernel's variables on the device; None for new ones.
     cooperative : bool
         Whether all blocks are resident at once, so that they may wait for each other (CUDA C++
         Programming Guide, "Grid Synchronization").
     counts : bool
-        Whether the emulator counts what a launch does. Without, its report has no counters; arrays
-        and findings are the same, and it takes less time. A profile and a recording always count.
+        Whether the emulator counts what a launch does. Without counts, its report has no counters;
+        arrays and findings are the same, and it takes less time. A profile and a recording always
+        count.
     """
 
     grid: Dim3
@@ -236,13 +239,14 @@ class Launch(Shown):
         addresses: Sequence[int],
         encode: Encode | None = None,
     ) -> Launch:
-        """The same with the addresses of arrays that begin at ``addresses``.
+        """Return the same launch with the addresses of arrays that begin at ``addresses``.
 
         Parameters
         ----------
         addresses : sequence of int
         encode : callable, optional
-            Without it tensor maps stay as they are.
+            A function that returns the bytes of a tensor map; without it, tensor maps stay as they
+            are.
         """
 
         def known(argument: Any) -> Any:
@@ -255,7 +259,7 @@ class Launch(Shown):
         return replace(self, args=tuple(map(known, self.args)))
 
     def moved(self, to: Mapping[int, Place]) -> Launch:
-        """As :meth:`Place.moved`."""
+        """Return the launch with its places moved, as :meth:`Place.moved` does."""
         given = (Place, Packed, TensorMap)
         return replace(
             self, args=tuple(x.moved(to) if isinstance(x, given) else x for x in self.args)
@@ -264,7 +268,7 @@ class Launch(Shown):
 
 @dataclass(frozen=True, repr=False)
 class LaunchReport(Shown):
-    """What one launch did.
+    """The report of a launch.
 
     Attributes
     ----------
@@ -273,29 +277,30 @@ class LaunchReport(Shown):
     kernel : str
         The kernel's name.
     launch : Launch
-        Without its arguments, so that a report keeps no array alive.
+        The launch without its arguments, so that a report keeps no array alive.
     resources : Resources
     seconds : float
-        On a GPU the kernel's time by device events; on the emulator the host's wall time.
+        The seconds that the kernel took: on a GPU by device events, on the emulator the host's wall
+        time.
     counters : Counters or None
-        None where the device does not count, and of a launch that was not to be counted.
+        The counters; None if the device does not count, or the launch was not to be counted.
     lines : mapping of int to Counters
-        The same a line of the kernel's own file; empty where ``counters`` is None. What a
-        header's function does counts at the line that it was inlined at; where it was not
-        inlined, in ``counters`` only.
+        The counters of each line of the kernel's own file; empty if ``counters`` is None. A
+        function of a header counts at the line that it was inlined at; if it was not inlined, it
+        counts in ``counters`` only.
     findings : tuple of Finding
     output : str
-        What the kernel printed.
+        The text that the kernel printed.
     remarks : tuple of str
-        What is to be said of the launch; ``notes`` are these, and what is to be said of the counts.
+        Remarks about the launch; ``notes`` also has those about the counts.
     alike : tuple of Alike
-        Where not every block was run but one of each kind, the kinds.
+        The kinds of blocks, if only one block of each kind was run.
     footprint : Footprint or None
-        None where it was not asked for.
+        The distinct sectors; None if they were not asked for.
     confirmation : Confirmation
-        Whether the counts are those of the machine code.
+        The confirmation that the counts are those of the machine code.
     arch : str
-        What the kernel was compiled for, as ``"sm_90a"``.
+        The architecture that the kernel was compiled for, as in ``"sm_90a"``.
     """
 
     device: str
@@ -315,18 +320,21 @@ class LaunchReport(Shown):
 
     @property
     def counted_as(self) -> str:
-        """``"machine code"`` where accesses to shared memory and atomics are counted as ptxas made
-        them, ``"PTX"`` where that could not be confirmed (``notes`` says why)."""
+        """``"machine code"`` if the counts are those of the code that ptxas made, else ``"PTX"``.
+
+        Accesses to shared memory and atomics are then counted as ptxas joined them. ``notes`` says
+        why that could not be confirmed.
+        """
         return "PTX" if self.confirmation.doubt else "machine code"
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """All that is to be said of the launch and of its counts."""
+        """The remarks about the launch and about its counts."""
         doubt = self.confirmation.doubt
         return (*self.remarks, doubt) if doubt else self.remarks
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; without the arguments."""
+        """Return plain data for JSON, without the arguments."""
         return {
             "device": self.device,
             "arch": self.arch,

@@ -1,4 +1,4 @@
-"""What kernels of CUDA C++ and of PTX have in common: how they are launched and profiled."""
+"""The base class of kernels from CUDA C++ and from PTX: how they are launched and profiled."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Launchable(ABC):
     Attributes
     ----------
     path : Path or None
-        The file of its source; None where the source was given as a string.
+        The file of the source; None if the source was given as a string.
     source, name : str
     defines : mapping
-        Macros.
+        The macros.
     options : sequence of str
-        For NVRTC.
+        The options for NVRTC.
     include : sequence of str or Path
     trusted : bool
     limits : Limits or None
@@ -64,7 +64,7 @@ class Launchable(ABC):
     @property
     @abstractmethod
     def arch(self) -> str:
-        """Return the architecture that it is compiled for by default."""
+        """The architecture that it is compiled for by default."""
 
     @abstractmethod
     def compile(self, arch: str | None = None, *, lines: bool = True) -> Compiled:
@@ -74,16 +74,16 @@ class Launchable(ABC):
     def variables(self) -> Variables:
         """The ``__constant__`` and ``__device__`` variables of the kernel's module.
 
-        ``kernel.variables["weights"] = array`` sets one for the launches that follow, on any
-        device, as ``cudaMemcpyToSymbol`` does; ``kernel.variables["total"]`` is what the last
-        launch left in one.
+        ``kernel.variables["weights"] = array`` sets a variable for the following launches, on any
+        device, as ``cudaMemcpyToSymbol`` does; ``kernel.variables["total"]`` is the value that the
+        last launch left in a variable.
         """
         if self._variables is None:
             self._variables = self._own_variables()
         return self._variables
 
     def compiled_on(self, place: Device, counts: bool) -> Compiled:
-        """Compile for a launch on a device; to PTX alone where that is all that it needs.
+        """Compile for a launch on a device; only to PTX if the launch needs no more.
 
         Parameters
         ----------
@@ -97,7 +97,7 @@ class Launchable(ABC):
         return Variables(self.compile, None if given is None else given._variables)
 
     def place(self, device: str | Device = "auto") -> Device:
-        """Return the device of a name."""
+        """Return the device with a name."""
         return device_of(device)
 
     @front_door
@@ -115,46 +115,47 @@ class Launchable(ABC):
         cooperative: bool = False,
         counts: bool = True,
     ) -> LaunchReport:
-        """Compile, launch, wait, report.
+        """Compile the kernel, launch it, wait for it, and return a report.
 
         Parameters
         ----------
         grid, block : int or sequence of ints
-            Blocks a grid and threads a block, x first.
+            The blocks of the grid and the threads of a block, x first.
         args : sequence
-            One a parameter: numbers, NumPy arrays (copied in and out), arrays on the device, for a
-            pointer into an array what :func:`tilewise.pointer` makes, and for a ``CUtensorMap`` or
-            a pointer to one what :func:`tilewise.tensor_map` makes.
+            One argument for each parameter: numbers, NumPy arrays (copied in and out), arrays on
+            the device, the result of :func:`tilewise.pointer` for a pointer into an array, and the
+            result of :func:`tilewise.tensor_map` for a ``CUtensorMap`` or a pointer to one.
         shared : int
-            Dynamic shared memory a block, bytes.
+            The bytes of dynamic shared memory of a block.
         device : str or Device
-            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as ``tilewise.emulator("sm_80")``.
+            ``"auto"``, ``"gpu"``, ``"emulator"``, or a device, as in
+            ``tilewise.emulator("sm_80")``.
         checks : str
-            On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
-            otherwise; ``"collect"`` faults in the report; or ``"off"``, which still raises at an
-            access outside every array, and where threads wait forever.
+            How the emulator treats a fault: ``"raise"`` raises an error; ``"strict"`` also raises
+            for faults that are otherwise only noted; ``"collect"`` puts faults in the report;
+            ``"off"`` still raises at an access outside every array, and if threads wait forever.
         global_races : bool
-            On the emulator: look for races in global memory too. It remembers every access of
-            the launch, and is for small grids.
+            Whether the emulator looks for races in global memory too. It then remembers every
+            access of the launch, which is meant for small grids.
         isolated : bool
-            Whether it runs in a process of its own, which ends with it: the report, the arrays
-            and the errors are the same. Arrays are NumPy's. The kernel's limits hold, or
-            :class:`tilewise.Limits`' own.
+            Whether it runs in a process of its own, so that a crash ends only that process; the
+            report, the arrays and the errors are the same. Arrays have to be NumPy's. The kernel's
+            limits hold, or the defaults of :class:`tilewise.Limits`.
         cooperative : bool
             Whether all blocks are resident at once, so that they may wait for each other, as
-            ``cooperative_groups::this_grid().sync()`` does; as ``cudaLaunchCooperativeKernel``.
+            ``cooperative_groups::this_grid().sync()`` does; see ``cudaLaunchCooperativeKernel``.
         counts : bool
-            On the emulator: whether it counts what the launch does. Without, the report has no
-            counters; arrays and findings are the same, and it takes less time. Nor does ptxas make
-            machine code then: what it alone refuses is not found, as a block whose registers are
-            too many.
+            Whether the emulator counts what the launch does. Without counts, the report has no
+            counters; arrays and findings are the same, and it takes less time. ptxas makes no
+            machine code then, so what only ptxas refuses is not found, for example a block with too
+            many registers.
 
         Raises
         ------
         CompileError, LaunchError, LimitError, CheckError, DeviceUnavailableError
         ValueError
-            If an argument can't be; or if the kernel has limits and the launch is on a GPU, which
-            can't be stopped but with its process, and is not isolated.
+            If an argument has a wrong value; or if the kernel has limits and the launch is on a GPU
+            without ``isolated``, because only the end of its process can stop it there.
         TypeError
         """
         if checks not in CHECKS:
@@ -165,7 +166,7 @@ class Launchable(ABC):
             global_races=global_races, limits=self.limits, cooperative=cooperative, counts=counts,
         )  # fmt: skip
         compiled = self.compiled_on(place, counts)
-        # Most kernels have none, and are launched often.
+        # Most kernels have no variables, and are launched often.
         has_variables = bool(compiled.variables) or self._variables is not None
         variables = self.variables if has_variables else None
         if variables is not None:
@@ -201,18 +202,18 @@ class Launchable(ABC):
     ) -> Profile:
         """Count what a launch does to memory, on the emulator; no array changes.
 
-        Of blocks that do the same, one is run and its counts multiplied, so that the size of the
-        grid hardly matters; ``profile.report.alike`` says which.
+        Among blocks that do the same, only one is run and its counts are multiplied, so that the
+        size of the grid hardly matters; ``profile.report.alike`` lists them.
 
         Parameters
         ----------
         grid, block, args, shared, checks, cooperative
-            As :meth:`launch` takes them; arrays are NumPy's. In a cooperative launch every block
-            is run.
+            The arguments of :meth:`launch`; arrays have to be NumPy's. In a cooperative launch
+            every block is run.
         arch : str, optional
-            To compile for, as ``"sm_80"``; by default :attr:`arch`.
+            The architecture to compile for, as in ``"sm_80"``; by default :attr:`arch`.
         whole : bool
-            Run every block.
+            Whether to run every block.
 
         Raises
         ------
@@ -256,18 +257,18 @@ class Launchable(ABC):
         Parameters
         ----------
         grid, block, args, shared, cooperative
-            As :meth:`launch` takes them; arrays are NumPy's. With the blocks that are shown the
-            others of their clusters run, and in a cooperative launch all.
+            The arguments of :meth:`launch`; arrays have to be NumPy's. The other blocks of the
+            shown blocks' clusters run too, and in a cooperative launch all blocks do.
         blocks : sequence of (int, int, int)
             The blocks to show, x first; by default the first of the grid and the last.
         arch : str, optional
-            To compile for, as ``"sm_80"``; by default :attr:`arch`.
+            The architecture to compile for, as in ``"sm_80"``; by default :attr:`arch`.
 
         Returns
         -------
         Watch
-            Without a check of the result. A small launch is run whole too, so that faults of other
-            blocks are found.
+            The recording, without a check of the result. A small launch is also run whole, so that
+            faults of other blocks are found.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What a compilation and a launch may take before they are stopped."""
+"""The limits of a compilation and of a launch, beyond which they are stopped."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ KINDS = {"seconds": (int, float), "instructions": (int,), "memory": (int,), "out
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that a compilation, and each launch, may take. None is no limit.
+    """The most that a compilation, and each launch, may take. None means no limit.
 
     Attributes
     ----------
     seconds : float or None
-        Wall time: so many for a compilation, and so many again for each launch. At most a million.
+        The wall time of a compilation, and again of each launch; at most a million seconds.
     instructions : int or None
-        That all the warps of a launch execute together on the emulator. The same kernel reaches
-        it at the same place on every machine.
+        The instructions that all warps of a launch together may execute on the emulator. The same
+        kernel reaches this limit at the same place on every machine.
     memory : int or None
-        Bytes that the compiler takes beyond those that its process held before, on Linux alone; or
-        the emulator for a launch, without the launch's arrays.
+        The bytes that the compiler may take beyond those that its process held before, which is
+        limited only on Linux; or those that the emulator may take for a launch, without the
+        launch's arrays.
     output : int or None
-        Bytes that the kernel prints.
+        The bytes that the kernel may print.
 
     Raises
     ------
     TypeError
-        If a limit is no number, or one of all but ``seconds`` is no whole one.
+        If a limit is not a number, or a limit other than ``seconds`` is not a whole number.
     ValueError
-        If a limit is not above 0, or is higher than can be counted with.
+        If a limit is not above 0, or is too high to count with.
 
     Examples
     --------

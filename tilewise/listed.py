@@ -1,4 +1,4 @@
-"""What is listed of a kernel and of its launches."""
+"""The records of a kernel and of its launches in a list of kernels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ class ListedLaunch:
     ----------
     file : str
     line : int
-        From 1.
+        The line, from 1.
     text : str
-        The configuration as the file has it: ``"<<<grid, 256>>>"``.
+        The configuration as the file has it, such as ``"<<<grid, 256>>>"``.
     grid, block : (int, int, int) or None
-        Blocks a grid and threads a block, x first; None where they are known only at run time.
+        The blocks of the grid and the threads of a block, x first; None if they are known only at
+        run time.
     """
 
     file: str
@@ -30,7 +31,7 @@ class ListedLaunch:
     block: Dim3 | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "file": self.file,
             "line": self.line,
@@ -42,37 +43,37 @@ class ListedLaunch:
 
 @dataclass(frozen=True)
 class ListedKernel:
-    """One kernel that a file has, or one file that can't be read.
+    """A kernel in a file, or a file that can't be read.
 
     Attributes
     ----------
     file : str
-        The file to name it by: ``FILE.cu:NAME``.
+        The file of the kernel's full name, ``FILE.cu:NAME``.
     source : str
         The file that it is written in, which may be a header of ``file``.
     line : int
-        From 1.
+        The line, from 1.
     name : str
-        With its namespaces; empty where the file can't be read.
+        The name with its namespaces; empty if the file can't be read.
     template : tuple of str
-        The template's parameters with their defaults, as ``"int TILE = 16"``; empty where it is no
-        template.
+        The template's parameters with their defaults, as in ``"int TILE = 16"``; empty if it is not
+        a template.
     parameters : tuple of str
-        As ``"const float* x"``.
+        The parameters, as in ``"const float* x"``.
     launch_bounds, cluster_dims : str
-        The arguments of ``__launch_bounds__`` and ``__cluster_dims__``; empty where it has none.
+        The arguments of ``__launch_bounds__`` and ``__cluster_dims__``; empty if it has none.
     instances : tuple of str
-        The template's instances that the files themselves ask for.
+        The template's instances that the files themselves use.
     launches : tuple of ListedLaunch
         Its launches in the files' host code, in order.
     tried : str
-        The name by which it was compiled: its own, or an instance; empty where none was.
+        The name by which it was compiled: its own, or an instance; empty if it was not compiled.
     problem : str
-        Why that does not compile, or why the file can't be read; else empty.
+        Why it does not compile, or why the file can't be read; else empty.
     target : str
-        Of PTX, the architecture that it is for; else empty.
+        The architecture that PTX is for; empty for CUDA C++.
     notes : tuple of str
-        Headers that were not found and were left out to compile it.
+        The headers that were not found and were left out of the compilation.
     """
 
     file: str
@@ -92,11 +93,11 @@ class ListedKernel:
 
     @property
     def compiles(self) -> bool | None:
-        """Whether it compiles; None where it was not compiled."""
+        """Whether it compiles; None if it was not compiled."""
         return not self.problem if self.tried else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "file": self.file,
             "source": self.source,

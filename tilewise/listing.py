@@ -1,4 +1,4 @@
-"""The kernels of files of CUDA C++: what each is called, takes, and is launched with."""
+"""List the kernels of files of CUDA C++ with their names, parameters and launches."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from tilewise.targets import PTX_SUFFIX, SUFFIXES
 
 _LISTED = (*SUFFIXES, PTX_SUFFIX)
 _Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
-"""Kernels by where they stand, each with the files in which it was found."""
+"""The kernels by their place in a source, each with the files in which it was found."""
 
 
 def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
-    """The files of CUDA C++ and of PTX that paths name; of a folder, all that lie in it and below.
+    """Return the files of CUDA C++ and PTX that paths name; for a folder all those in and below it.
 
     Raises
     ------
     FileNotFoundError
-        If a path is not there, or a folder has none.
+        If a path does not exist, or a folder has no such file.
     """
     found: dict[Path, None] = {}
     for each in map(Path, paths):
@@ -65,25 +65,26 @@ def list_kernels(
 ) -> tuple[ListedKernel, ...]:
     """List the kernels of files, in the order of their text.
 
-    Of a kernel in a header, the file that includes it is one to name it by. One of several files
-    that can't be read is listed too: without a name, and with what is wrong with it.
+    A kernel in a header is named by a file that includes it. If one of several files can't be read,
+    it is listed without a name and with the problem.
 
     Parameters
     ----------
     paths : path, or iterable of paths
-        Files; of a folder, all ``*.cu``, ``*.cuh`` and ``*.ptx`` in it and below.
+        The files; for a folder, all ``*.cu``, ``*.cuh`` and ``*.ptx`` files in it and below.
     name : str, optional
-        Only the kernels of this name; where it is an instance of a template, that is compiled.
+        The name of the kernels to list; if it is an instance of a template, that instance is
+        compiled.
     arch : str, optional
-        What they are compiled for, as ``"sm_90a"``; by default the emulator's architecture, and for
-        PTX its own target.
+        The architecture to compile for, as in ``"sm_90a"``; by default the emulator's architecture,
+        and for PTX its own target.
     compiled : bool
-        Whether each kernel is compiled: a template as the first of its instances that the files
-        ask for, and not at all where they ask for none.
+        Whether each kernel is compiled. A template is compiled as the first of its instances that
+        the files use, and not at all if they use none.
     defines, include, trusted, limits
-        As :class:`tilewise.Kernel` takes them.
+        The arguments of :class:`tilewise.Kernel`.
     done : callable
-        Called with the name of each kernel that was compiled, from any thread.
+        A function that is called with the name of each kernel that was compiled, from any thread.
 
     Returns
     -------
@@ -92,11 +93,11 @@ def list_kernels(
     Raises
     ------
     FileNotFoundError
-        If a file is not there.
+        If a file does not exist.
     ParserMissingError
         If the parser is not installed.
     ValueError
-        If the only file is no text or is PTX that can't be read, if there is no kernel called
+        If the only file is not text or is PTX that can't be read, if there is no kernel called
         ``name``, or if NVRTC does not know ``arch``.
 
     Examples
@@ -148,7 +149,7 @@ def list_kernels(
 
     def listed(each: tuple[Any, list[tuple[str, KernelDeclaration]]]) -> ListedKernel:
         place, found = each
-        # Its own file first, then those that include it.
+        # Its own file comes first, then the files that include it.
         found = sorted(found, key=lambda one: str(Path(one[0]).resolve()) != place[0])
         kernel = found[0][1]
         names: tuple[str, ...] = ()
@@ -187,9 +188,9 @@ def list_kernels(
 
 
 def launches_of(kernel: Kernel) -> list[HostLaunch]:
-    """The launches of a kernel in the host code of its file and its headers, in order.
+    """Return the launches of a kernel in the host code of its file and its headers, in order.
 
-    The list is empty for PTX, and where the parser is not installed.
+    The list is empty for PTX, and if the parser is not installed.
     """
     if kernel.is_ptx:
         return []
@@ -200,17 +201,17 @@ def launches_of(kernel: Kernel) -> list[HostLaunch]:
 
 
 def _read(kernel: Kernel) -> Files:
-    """The declarations of a kernel's file and its own headers."""
+    """Return the declarations of a kernel's file and of its own headers."""
     job = job_of(kernel.request())
     try:
         texts = own_texts(job, job.gathered())
-    except CompileError:  # of what it includes, which is said where it is compiled
+    except CompileError:  # an error in what it includes, which the compilation reports
         texts = {job.file: kernel.source}
     return read(texts)
 
 
 def _check(path: Path) -> None:
-    """Raise an error where a file is no text, or is PTX that can't be read.
+    """Raise an error if a file is not text, or is PTX that can't be read.
 
     Raises
     ------
@@ -226,7 +227,7 @@ def _check(path: Path) -> None:
 
 
 def _unread(path: Path, problem: str) -> ListedKernel:
-    """What is listed of a file that can't be read."""
+    """Return the record of a file that can't be read."""
     return ListedKernel(
         file=str(path), source=str(path), line=1, name="", template=(), parameters=(),
         launch_bounds="", cluster_dims="", instances=(), problem=problem,
@@ -245,12 +246,12 @@ def _of_ptx(
     limits: Limits | None,
     done: Callable[[str], object],
 ) -> list[ListedKernel]:
-    """The kernels of a file of PTX.
+    """Return the kernels of a file of PTX.
 
     Raises
     ------
     ValueError
-        If it has no kernel of the name.
+        If it has no kernel of that name.
     """
     text, file = source_files.read(path), str(path)
     try:
@@ -271,7 +272,7 @@ def _of_ptx(
                 problem = str(error)
             else:
                 written = declarations(made) or written
-                if made.resources.missing:  # no assembler made machine code: it was not tried
+                if made.resources.missing:  # no assembler made machine code, so it was not tried
                     tried = ""
             done(entry.name)
         found.append(
@@ -286,14 +287,14 @@ def _of_ptx(
 
 
 def _in_ptx(parameter: Parameter) -> str:
-    """A parameter in PTX's own words: ``".u64 .ptr x"``, ``".b8 v[16]"``."""
+    """Return a parameter in PTX's notation: ``".u64 .ptr x"``, ``".b8 v[16]"``."""
     extent = f"[{parameter.size}]" if parameter.type == "b8" else ""
     pointer = " .ptr" if parameter.declared == "*" else ""
     return f".{parameter.type}{pointer} {parameter.name}{extent}"
 
 
 def _called(name: str, by_place: _Places) -> _Places:
-    """The kernels of a name."""
+    """Return the kernels with a name."""
     kernels = [found[0][1] for found in by_place.values()]
     asked = wanted(name)
     called = [
@@ -311,7 +312,7 @@ def _called(name: str, by_place: _Places) -> _Places:
 
 
 def _is_listed(kernel: KernelDeclaration, by_place: Mapping[Any, Sequence[Any]]) -> bool:
-    """Whether it is a kernel of its own: no specialization, and no declaration of another."""
+    """Return whether it is a kernel of its own: no specialization, nor another's declaration."""
     if kernel.is_special:
         return False
     if kernel.has_body:
@@ -323,7 +324,7 @@ def _is_listed(kernel: KernelDeclaration, by_place: Mapping[Any, Sequence[Any]])
 
 
 def _compiled(kernel: Kernel, arch: str | None) -> tuple[str, tuple[str, ...]]:
-    """Why a kernel does not compile, empty where it does; and the notes on one that does."""
+    """Return why a kernel does not compile, empty if it does, and the notes on one that does."""
     try:
         return "", kernel.compile(arch).remarks
     except (TilewiseError, OSError, ValueError, TypeError) as error:

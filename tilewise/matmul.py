@@ -1,4 +1,4 @@
-"""The front door: arrays in, array out."""
+"""The front door of products: it takes arrays and returns an array."""
 
 from __future__ import annotations
 
@@ -55,60 +55,65 @@ def matmul(
     invariant: bool | None = None,
     **operands: Any,
 ) -> Any:
-    """alpha op(A) op(B) + beta C, where op may transpose, or a function of that.
+    """Return alpha op(A) op(B) + beta C, where op may transpose, or a function of it.
 
     Parameters
     ----------
     a, b : array, (..., m, k) and (..., k, n)
-        Of one library: NumPy, CuPy or PyTorch; on one GPU, or on the host. float16, bfloat16,
-        float32 or float64, both the same; 16-bit products are summed in float32. Leading
-        dimensions broadcast, and one-dimensional arrays are taken, as in :func:`numpy.matmul`.
-        Any view with strides of whole elements is read where it lies; one that runs backwards,
-        or whose batch no single stride describes, is copied first. Of pairs, b may be a tuple of
-        two such matrices.
+        Arrays of one library, NumPy, CuPy or PyTorch, on one GPU or on the host. Both have the same
+        dtype: float16, bfloat16, float32 or float64; 16-bit products are summed in float32. Leading
+        dimensions broadcast, and one-dimensional arrays are taken, as in :func:`numpy.matmul`. Any
+        view with strides of whole elements is read in place; one with negative strides, or whose
+        batch no single stride describes, is copied first. For a product of pairs, b may be a tuple
+        of two such matrices.
     c : array, optional
-        Of the result's shape and dtype; needed unless ``beta`` is 0, and then never read.
+        An array of the result's shape and dtype; needed unless ``beta`` is 0, in which case it is
+        never read.
     alpha, beta : float
-        Finite in the dtype of the sums. With ``alpha`` 0, A and B are not read.
+        The factors, finite in the dtype of the sums. If ``alpha`` is 0, A and B are not read.
     transpose_a, transpose_b : bool
-        Swap the last two dimensions, of (..., k, m) and (..., n, k); of one dimension, nothing.
+        Whether to swap the last two dimensions of a, (..., k, m), and of b, (..., n, k); vectors
+        are not changed.
     out : array or tuple of array, optional
-        Where the result goes, or each of an epilogue's results; may be ``c`` or an operand, must
-        not overlap A or B.
+        The array for the result, or one for each of an epilogue's results. It may be ``c`` or an
+        operand, and must not overlap A or B.
     out_dtype : dtype, optional
-        By default that of ``out``, or else of A and B. It may be float32 for 16-bit A and B.
+        The dtype of the result, by default that of ``out``, or else of A and B. It may be float32
+        for 16-bit A and B.
     device : str or Device
-        ``"auto"``: where the arrays lie, on their library's current stream, not waited for. From
-        the host they go to the GPU and back; with no GPU, to their own library's product, and so
-        do 16-bit arrays where the GPU is older than compute capability 8.0. ``"gpu"``: the same,
-        but a missing GPU is an error, and arrays on the host go to an older one too.
-        ``"emulator"``: arrays on the host, by the general kernel on the emulator. Or a device, as
+        ``"auto"`` computes in the place of the arrays, on their library's current stream, and does
+        not wait. Arrays on the host go to the GPU and back; if there is no GPU, their own library
+        multiplies them, and it also multiplies 16-bit arrays if the GPU is older than compute
+        capability 8.0. ``"gpu"`` does the same, but a missing GPU is an error, and arrays on the
+        host go to an older GPU too. ``"emulator"`` computes products of arrays on the host by the
+        general kernel on the emulator. A device may be given, too, as in
         ``tilewise.emulator("sm_80")``.
     max_gpu_memory : int or str, optional
-        For arrays on the host: what the product may take of the GPU's memory, in bytes or as
-        ``"20GB"`` or ``"512MiB"``. By default what is free, less a reserve.
+        The memory that a product of arrays on the host may take of the GPU's, in bytes or as in
+        ``"20GB"`` or ``"512MiB"``. By default it is the free memory, less a reserve.
     epilogue : callable, optional
-        A function of the product's elements before they are rounded and stored, and of operands,
-        as ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called with symbols, at each call
+        A function of the product's elements before they are rounded and stored, and of operands, as
+        in ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called with symbols, at each call
         unless it can compute nothing else than before, and becomes part of the kernel. It may
-        return a tuple: several results of one product.
-        Of pairs its first two parameters are elements of two products, as
-        ``lambda gate, up: tilewise.silu(gate) * up``: of A and the two matrices that b is.
+        return a tuple: several results of one product. For pairs, its first two parameters are the
+        elements of two products of A, with the two matrices of b, as in ``lambda gate, up:
+        tilewise.silu(gate) * up``.
     pairs : str, optional
-        Says that one b is both matrices, (..., k, 2 n), and how their columns lie: ``"halves"``,
-        first all of gate's and then up's; or ``"interleaved"``, in turn. There is no C then.
+        The layout of the columns if one b holds both matrices, (..., k, 2 n): ``"halves"`` if all
+        of gate's columns come before up's, or ``"interleaved"`` if they alternate. There is no C
+        then.
     invariant : bool, optional
-        Whether a row of the result depends, to the bit, on its row of A, on B and on nothing else:
-        not on m, on its place, on strides or alignment. By default what
-        :func:`tilewise.set_invariant` set, or else False.
+        Whether a row of the result depends, to the bit, only on its row of A and on B, and neither
+        on m, on its place, on strides nor on alignment. By default it is as set by
+        :func:`tilewise.set_invariant`, or else False.
     **operands : array or float
-        The function's other arguments, by their names: numbers, or arrays that broadcast to the
-        result's shape, of any of the dtypes.
+        The function's other arguments, by their names: numbers, or arrays of any of the dtypes that
+        broadcast to the result's shape.
 
     Returns
     -------
     array, (..., m, n)
-        ``out``, or a new array of the same library in the same place; a tuple of them where the
+        ``out``, or a new array of the same library in the same place; a tuple of arrays if the
         epilogue returns one.
 
     Raises
@@ -116,12 +121,13 @@ def matmul(
     TypeError
         If the arrays are of different libraries or dtypes, or of a dtype that is not supported.
     TraceError
-        If the epilogue does what no kernel can; a TypeError.
+        If the epilogue does what no kernel can do; it is a TypeError.
     ValueError
         If shapes don't fit, arrays lie in different places, a scalar is not finite, C is needed
         and missing, ``out`` overlaps an input, or ``out`` is given and autograd would record it.
     DeviceUnavailableError
-        If a GPU was asked for and there is none, or in a process forked from one that used it.
+        If a GPU was asked for and there is none, or if this process was forked from one that used
+        it.
 
     Notes
     -----
@@ -159,13 +165,13 @@ def matmul(
             a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory,
             asked, invariant,
         )  # fmt: skip
-    except TilewiseError as error:  # not by a decorator: a call costs the host microseconds
+    except TilewiseError as error:  # no decorator, because a call costs the host microseconds
         hide_frames(error)
         raise
 
 
 def _as_numpy_has_it(call: Call, result: Any) -> Any:
-    """numpy.matmul gives a number, not an array, for two vectors."""
+    """Return a scalar instead of an array for two vectors, as numpy.matmul does."""
     if call.shape or call.library.name != "numpy":
         return result
     return tuple(x[()] for x in result) if isinstance(result, tuple) else result[()]
@@ -187,9 +193,9 @@ def _multiply(
     invariant: bool | None = None,
     key: repeat.Key | None = None,
 ) -> Any:
-    """The same with an epilogue that was traced, which PyTorch does not see.
+    """Multiply, with an epilogue that was traced; PyTorch does not see this call.
 
-    A caller that looks for repeated calls itself gives the ``key`` of this one.
+    A caller that looks for repeated calls itself passes the ``key`` of this one.
     """
     invariant = is_invariant(invariant)
     if key is None:
@@ -227,17 +233,17 @@ dispatched.answered_by(_multiply)
 
 
 class _Input(NamedTuple):
-    """An array that a kernel can read: the caller's, or a copy, kept alive here."""
+    """An array that a kernel can read: the caller's, or a copy, which is kept alive here."""
 
     array: Array
     operand: Operand
     address: int
     view: View | None
-    """None of a copy."""
+    """The array's view; None for a copy."""
 
 
 def _readable(call: Call, seen: Seen) -> _Input:
-    """The array, or its copy where its own strides can't be described."""
+    """Return the array, or its copy if strides can't describe it."""
     if seen.view is not None:
         return _Input(seen.array, seen.operand, seen.view.pointer, seen.view)
     assert seen.copy is not None
@@ -252,7 +258,7 @@ def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None, _Input | None]:
 
 
 def _by_way_of(call: Call, gpu: Gpu, max_gpu_memory: int | None) -> Any:
-    """From the host to a GPU and back; an epilogue is computed on the host, of the sums."""
+    """Multiply arrays on the host by a GPU; an epilogue is computed on the host, from the sums."""
     if call.fusion is None:
         return multiply(call, gpu, max_gpu_memory)
     sums = ACCUMULATORS[call.dtype]
@@ -263,16 +269,17 @@ def _by_way_of(call: Call, gpu: Gpu, max_gpu_memory: int | None) -> Any:
 
 
 class _Results(NamedTuple):
-    """Where a call's results go.
+    """The arrays that a call's results go to.
 
     Attributes
     ----------
     results : list of array
-        The caller's, or new ones.
+        The caller's arrays, or new ones.
     stored : list of array
-        What the kernels store to: the results, or new arrays where strides can't describe those.
+        The arrays that the kernels store to: the results, or new arrays if strides can't describe
+        the results.
     views : list of View
-        Of ``stored``.
+        The views of ``stored``.
     """
 
     results: list[Array]
@@ -296,11 +303,11 @@ def _results(call: Call) -> _Results:
 
 
 def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
-    """On the GPU that the arrays lie on, on their library's current stream."""
+    """Multiply on the GPU that the arrays lie on, on their library's current stream."""
     library = call.library
     gpu.context.check_process()
     stream = library.stream(gpu.context.ordinal)
-    # Copies are freed in the stream's order: not before the kernel has read them.
+    # Copies are freed in the stream's order, so after the kernel has read them.
     a, b, c, up = _inputs(call)
     given = [strided(call, x) for _, x in call.fusion.arrays] if call.fusion else []
     found = _results(call)
@@ -349,9 +356,9 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
 
 
 def _on(call: Call, device: Device) -> Any:
-    """To a device that is no GPU, and back."""
+    """Copy the arrays to a device that is not a GPU, multiply them there, and copy back."""
     library = call.library
-    there: list[DeviceArray] = []  # keeps them alive
+    there: list[DeviceArray] = []  # keeps the arrays alive
 
     def placed(x: _Input) -> tuple[Operand, int]:
         bits = library.bits(x.array)

@@ -1,4 +1,4 @@
-"""The check: is this C a correct product of these inputs, in this precision?
+"""Check whether a matrix C is a correct product of its inputs in a given precision.
 
 No tolerance is picked by hand. The bound follows from the number of roundings that the kernel
 makes and from the unit roundoff, as in N. J. Higham, *Accuracy and Stability of Numerical
@@ -24,33 +24,34 @@ from tilewise.shown import Part, Shown
 Array = npt.NDArray[Any]
 
 _LONG = 10**30  # more digits tell a reader nothing
-_SMALL = 2.0**-560  # what it scales products to is far from overflow, and from underflow too
-_PANEL = 1 << 23  # float64 elements of A, and of B, that are looked at together: 64 MiB
+_SMALL = 2.0**-560  # products scaled by it are far from overflow, and also from underflow
+_PANEL = 1 << 23  # float64 elements of A, and of B, that are checked together: 64 MiB
 
 
 @dataclass(frozen=True, repr=False)
 class Check(Shown):
-    """What :func:`check` found.
+    """The result of :func:`check`.
 
     Attributes
     ----------
     correct : bool
-        Whether every element is within the bound, and NaN and infinity are where they may be.
+        Whether every element is within the bound, and NaN and infinity are only where they may be.
     max_error : float
-        The largest |C - C64| / (|alpha| |A||B| + |beta| |C0|) over the elements, after taking
-        off what underflow accounts for; infinity where an element is NaN or infinite and must
-        not be, or is finite and must not be. Of 16-bit elements, whose bounds differ, that of the
+        The largest |C - C64| / (|alpha| |A||B| + |beta| |C0|) over the elements, after subtracting
+        what underflow accounts for; infinity if an element is NaN or infinite and must not be, or
+        is finite and must not be. For 16-bit elements, whose bounds differ, it is that of the
         element nearest its bound.
     bound : float
-        What ``max_error`` may be at most.
+        The largest ``max_error`` that is correct.
     worst : (int, int) or None
-        Row and column of the element with ``max_error``; None if C has no elements.
+        The row and the column of the element with ``max_error``; None if C has no elements.
     nan, infinite : int
-        Elements of C that are NaN, and those that are infinite.
+        The number of elements of C that are NaN, and of those that are infinite.
     first : (int, int) or None
-        Row and column of the first of them; None if there is none.
+        The row and the column of the first of them; None if there is none.
     inputs : int
-        Elements of A, B and C before that are NaN or infinite, of those that the product reads.
+        The number of elements of A, B and the previous C that are NaN or infinite, among those that
+        the product reads.
     """
 
     correct: bool
@@ -64,7 +65,7 @@ class Check(Shown):
 
     @property
     def remark(self) -> str:
-        """What is to be said of NaN and infinity; empty where there are none."""
+        """A sentence about NaN and infinity; empty if there are none."""
         if not self.nan and not self.infinite:
             return f"C is finite; of the inputs {_of_inputs(self.inputs)}" if self.inputs else ""
         infinite = "1 infinity" if self.infinite == 1 else f"{self.infinite:,} infinities"
@@ -78,7 +79,7 @@ class Check(Shown):
 
     @property
     def details(self) -> str:
-        """What it was held against, how far it is from that, and how far it may be."""
+        """What C was compared with, the error, and the largest error allowed, as text."""
         worst = "" if self.correct or self.worst is None else f", worst at C{list(self.worst)}"
         return (
             f"against float64: max error {self.max_error:.3g} of |A||B|, bound {self.bound:.3g}"
@@ -97,26 +98,26 @@ def _of_inputs(count: int) -> str:
 
 
 def unit_roundoff(dtype: npt.DTypeLike) -> float:
-    """Half the distance from 1 to the next number: 2**-24 for float32, 2**-53 for float64."""
+    """Return half the distance from 1 to the next number: 2**-24 for float32."""
     return limits_of(dtype).unit
 
 
 def gamma(operations: int, dtype: npt.DTypeLike) -> float:
-    """Most that ``operations`` roundings can change a value, relative to it.
+    """Return the most that ``operations`` roundings can change a value, relative to it.
 
     Parameters
     ----------
     operations : int
-        Roundings one after another, at least 0.
+        The number of roundings one after another, at least 0.
     dtype : dtype
-        Which one they round to.
+        The dtype that they round to.
 
     Returns
     -------
     float
         With n operations and unit roundoff u, (1 + u)**n - 1. Higham's gamma_n = nu / (1 - nu)
-        (Lemma 3.1) is a bound on this from above, within a relative nu of it where nu is small,
-        and is no bound at all from nu = 1 on: that is k = 2**24 in float32, which a GPU reaches.
+        (Lemma 3.1) is an upper bound of it, within a relative nu where nu is small, and no bound at
+        all from nu = 1 on, which is k = 2**24 in float32, a depth that a GPU reaches.
 
     Raises
     ------
@@ -129,7 +130,7 @@ def gamma(operations: int, dtype: npt.DTypeLike) -> float:
 
 
 def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
-    """``value`` rounded to ``dtype``, as it reaches the kernel; ``what`` names it in messages.
+    """Return ``value`` rounded to ``dtype``, as it reaches the kernel; ``what`` is for messages.
 
     Raises
     ------
@@ -143,7 +144,7 @@ def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
     try:
         with np.errstate(over="ignore"):
             rounded = float(np.dtype(dtype).type(value))
-    except OverflowError:  # an integer that no float holds
+    except OverflowError:  # an integer that no float can hold
         rounded = math.inf
     if not math.isfinite(rounded):
         raise ValueError(
@@ -153,18 +154,18 @@ def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
 
 
 def shortened(value: object) -> str:
-    """A number for a message; of an integer of many digits, its size."""
+    """Return a number for a message; for an integer of many digits, its size in bits."""
     if isinstance(value, int) and abs(value) >= _LONG:
         return f"an integer of {value.bit_length():,} bits"
     return str(value)
 
 
 def roundings(k: int, alpha: float, beta: float) -> int:
-    """Roundings that an element of C can go through, with or without fused multiply-adds.
+    """Return the most roundings of an element of C, with or without fused multiply-adds.
 
-    A product of the sum goes through at most k (one when it is made, k - 1 additions; the first
-    addition, to zero, is exact), one for alpha unless that is 0, 1 or -1, one for adding beta C.
-    An element of the old C goes through at most two.
+    A product of the sum goes through at most k roundings (one when it is made, and k - 1 additions,
+    since the first addition, to zero, is exact), one for alpha unless that is 0, 1 or -1, and one
+    for adding beta C. An element of the old C goes through at most two.
     """
     by_alpha = alpha not in (0, 1, -1)
     of_product = k + by_alpha + (beta != 0) if alpha != 0 else 0
@@ -181,7 +182,7 @@ def check(
     beta: float = 0.0,
     dtype: npt.DTypeLike | None = None,
 ) -> Check:
-    """Whether ``c`` is alpha A B + beta C0 as a correct kernel of this precision computes it.
+    """Check whether ``c`` is alpha A B + beta C0 as a correct kernel of this precision has it.
 
     Parameters
     ----------
@@ -189,12 +190,13 @@ def check(
         The result to check.
     a, b : array_like, (m, k) and (k, n)
     c0 : array_like, (m, n), optional
-        C before the kernel; not looked at if ``beta`` is 0, as A and B are not if ``alpha`` is 0.
+        C before the kernel; ignored if ``beta`` is 0, as A and B are if ``alpha`` is 0.
     alpha, beta : float
-        Finite. They are rounded first to what the kernel computes in, as on their way to it.
+        The factors, which have to be finite. They are first rounded to the dtype that the kernel
+        computes in, as on their way to the kernel.
     dtype : dtype, optional
-        Of the result, one of :data:`tilewise.precision.DTYPES`; by default that of ``c``. The
-        kernel computes in it, or for 16 bits in float32.
+        The dtype of the result, one of :data:`tilewise.precision.DTYPES`; by default that of ``c``.
+        The kernel computes in it, or in float32 for 16 bits.
 
     Returns
     -------
@@ -203,7 +205,7 @@ def check(
     Raises
     ------
     TypeError
-        If ``dtype`` is none of these.
+        If ``dtype`` is not one of these.
     ValueError
         If the shapes do not fit, alpha or beta is not finite, or C0 is needed and not given.
 
@@ -284,7 +286,7 @@ def check(
 
 
 class _Checker:
-    """The check of one panel of C; everything is float64 here."""
+    """The check of one panel of C, in float64."""
 
     def __init__(self, dtype: np.dtype[Any], k: int, alpha: float, beta: float) -> None:
         n = roundings(k, alpha, beta)
@@ -296,20 +298,21 @@ class _Checker:
         of_sums = gamma(n, sums_of(dtype))
         self.growth = 1 + of_sums + of_reference
         self.bound = (of_sums + of_reference) / (1 - of_reference)
-        # Half of each; halved only when added, because half of float64's own is no number.
+        # Each rounding adds half of each. Only the product is halved, because half of float64's own
+        # smallest number is not a number.
         least = sums.subnormal + limits_of(np.dtype(np.float64)).subnormal
         self.underflow = least / 2 * (self.growth * (abs(alpha) * k + 2))
-        self.out: Limits | None = None  # where the sum is rounded once more
+        self.out: Limits | None = None  # the limits of C, if the sum is rounded once more
         if sums != out:
             self.out = out
             self.underflow += out.subnormal / 2
 
     def errors(self, c: Float, a: Float, b: Float, old: Float | None) -> tuple[Float, Float]:
-        """Of each element the ratio that ``Check.max_error`` is one of, and its bound."""
+        """Return for each element the ratio of ``Check.max_error``, and its bound."""
         certain = Certain(c.shape)
         value, size = np.zeros(c.shape), np.zeros(c.shape)
         up, down = np.zeros(c.shape), np.zeros(c.shape)  # the sums of the terms of either sign
-        unit = 1.0  # of up and down
+        unit = 1.0  # the unit of up and down
         if self.alpha != 0:
             a, b = certain.of_product(a, b, self.alpha)
             total, total_size = a @ b, np.abs(a) @ np.abs(b)
@@ -318,7 +321,7 @@ class _Checker:
                 unit = _SMALL * _SMALL
                 a_small, b_small = a * _SMALL, b * _SMALL
                 total, total_size = a_small @ b_small, np.abs(a_small) @ np.abs(b_small)
-            # The sum can overflow before alpha makes it smaller, or after it made it larger.
+            # The sum can overflow before alpha makes it smaller, or after alpha made it larger.
             scale = max(1.0, abs(self.alpha))
             up, down = (total_size + total) / 2 * scale, (total_size - total) / 2 * scale
             if self.alpha < 0:
@@ -357,7 +360,7 @@ class _Checker:
         return np.where(right, np.where(np.isfinite(c), ratio, 0.0), np.inf), bounds
 
     def _exact(self, c: float, a: Float, b: Float, old: float | None) -> float:
-        """The ratio of one finite element where float64 overflows, by rational numbers."""
+        """Return the ratio of one finite element, if float64 overflows, by rational numbers."""
         value, size = Fraction(0), Fraction(0)
         if self.alpha != 0:
             for x, y in zip(a, b, strict=True):

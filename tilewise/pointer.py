@@ -1,4 +1,4 @@
-"""Pointers to elements inside an array, for kernels that also reach elements before them."""
+"""Pointers to elements inside an array, for kernels that also access elements before them."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ class Pointer:
     Attributes
     ----------
     array : array
-        NumPy's, or one of the device (``device.array``). The kernel may reach all of it.
+        A NumPy array, or an array on the device (``device.array``). The kernel may access all of
+        it.
     offset : int
-        Bytes from the array's first element to the one that is pointed to.
+        The bytes from the array's first element to the one that is pointed to.
     """
 
     array: Any
@@ -31,16 +32,16 @@ class Pointer:
 
 
 def pointer(array: Any, index: int | Sequence[int]) -> Pointer:
-    """Make an argument that points to an element inside an array.
+    """Return an argument that points to an element inside an array.
 
-    A view, such as ``x[5:]``, is an array of its own to a launch: what lies before it is out of its
+    For a launch, a view such as ``x[5:]`` is an array of its own: elements before it are out of its
     bounds, unless the whole array is an argument too. ``pointer(x, 5)`` is ``x + 5`` in C++: the
-    kernel may reach all of ``x``, and findings name its elements.
+    kernel may access all of ``x``, and findings name its elements.
 
     Parameters
     ----------
     array : array
-        NumPy's, or one of the device (``device.array``).
+        A NumPy array, or an array on the device (``device.array``).
     index : int or sequence of int
         The index of the element: one number for each axis, or just the number for an array of one
         axis. A pointer past the end has the length of the first axis, and 0 for the others.
@@ -48,7 +49,7 @@ def pointer(array: Any, index: int | Sequence[int]) -> Pointer:
     Raises
     ------
     TypeError
-        If it is no such array, or if an index is no integer.
+        If ``array`` is not such an array, or if an index is not an integer.
     ValueError
         If there is no such element.
 

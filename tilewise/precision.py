@@ -1,6 +1,6 @@
-"""The floating-point types that matrices are of: their limits, and those that NumPy lacks.
+"""The floating-point dtypes of matrices and their limits, including those that NumPy lacks.
 
-bfloat16 is NumPy's once ml_dtypes is imported, which is optional.
+NumPy has bfloat16 once ml_dtypes, which is optional, is imported.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 HALVES = ("float16", "bfloat16")
-"""Types of 16 bits; their products are summed in float32."""
+"""The 16-bit dtypes, whose products are summed in float32."""
 REALS = ("float32", "float64")
 DTYPES = (*HALVES, *REALS)
 NO_BFLOAT16 = "NumPy has no bfloat16 without ml_dtypes (pip install ml_dtypes)"
 
 
 class Limits(NamedTuple):
-    """What numbers of a type are at most, and at least.
+    """The limits of the numbers of a dtype.
 
     Attributes
     ----------
@@ -38,12 +38,12 @@ class Limits(NamedTuple):
 
 
 def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return NumPy's dtype of a name, bfloat16 too where ml_dtypes is there.
+    """Return the NumPy dtype with a name, also bfloat16 if ml_dtypes is installed.
 
     Raises
     ------
     TypeError
-        If there is none; or if it is bfloat16, and ml_dtypes is not installed.
+        If there is no such dtype, or if it is bfloat16 and ml_dtypes is not installed.
     """
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
@@ -55,12 +55,12 @@ def dtype_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def name_of(dtype: npt.DTypeLike) -> str:
-    """Return a dtype's name; of bfloat16's own name without asking NumPy, which may not have it."""
+    """Return a dtype's name; "bfloat16" is returned without asking NumPy, which may lack it."""
     return dtype if isinstance(dtype, str) and dtype in DTYPES else dtype_of(dtype).name
 
 
 def sums_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    """Return the dtype in which products of ``dtype`` are summed: its own, or float32 of 16 bits.
+    """Return the dtype in which products of ``dtype`` are summed: itself, or float32 for 16 bits.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def sums_of(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def limits_of(dtype: npt.DTypeLike) -> Limits:
-    """Return the limits of a type.
+    """Return the limits of a dtype.
 
     Examples
     --------
@@ -83,7 +83,7 @@ def limits_of(dtype: npt.DTypeLike) -> Limits:
 
 @cache
 def _limits(name: str) -> Limits:
-    if name == "bfloat16":  # of float32 the upper half
+    if name == "bfloat16":  # the upper half of a float32
         return Limits(2.0**-8, (2 - 2.0**-7) * 2.0**127, 2.0**-133)
     info = np.finfo(name)
     return Limits(float(info.eps) / 2, float(info.max), float(info.smallest_subnormal))

@@ -1,4 +1,4 @@
-"""Where a figure comes from: machine, versions, command and date, for each result that is kept."""
+"""The provenance of a result that is kept: machine, versions, command and date."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACKAGES = (
 
 
 def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
-    """What stands on top of a result's JSON.
+    """Return the provenance that is stored with a result's JSON.
 
     Parameters
     ----------
@@ -48,12 +48,12 @@ def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def write(path: Path, record: dict[str, Any]) -> None:
-    """Write a result with its provenance, whole or not at all."""
+    """Write a result with its provenance, completely or not at all."""
     write_whole(path, json.dumps({**provenance(), **record}, indent=1).encode() + b"\n")
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a file; at no time is there a part of it.
+    """Write a file such that at no time it exists in part.
 
     Raises
     ------
@@ -65,14 +65,14 @@ def write_whole(path: Path, data: bytes) -> None:
         part.write_bytes(data)
         part.replace(path)
     except OSError as error:
-        # That of a full disk does not say of what.
+        # The error of a full disk does not name the file.
         raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         part.unlink(missing_ok=True)
 
 
 def _without_folders(words: Sequence[str]) -> list[str]:
-    """Absolute paths, also behind "NAME=", by their last part: folders are the machine's own."""
+    """Reduce absolute paths, also after "NAME=", to their last part: folders are the machine's."""
 
     def without(word: str) -> str:
         name, equals, path = word.rpartition("=")

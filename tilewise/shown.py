@@ -1,6 +1,6 @@
-"""Results for people: a line for a prompt, a text for ``print``, tables for a notebook.
+"""How results show themselves: a line at a prompt, a text for ``print``, tables in a notebook.
 
-A result says what it is made of, lines and tables; the rest is done here, for all of them.
+A result returns its lines and tables; this module does the rest for all results.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 WIDTH = 80
 PLACES = {"gpu": "GPU", "emulator": "emulator"}
-"""The devices' names, as they are said."""
+"""The names of the devices in texts."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Table:
     Attributes
     ----------
     rows : sequence of sequence of str
-        A row may be shorter than others.
+        The rows; a row may be shorter than others.
     head : sequence of str
-        The columns' names; empty where they need none.
+        The names of the columns; empty for none.
     left : int
-        So many columns, from the first, are words and lie left; the others are numbers, and
-        lie right.
+        The number of leading columns with words, which are aligned left; the others are numbers,
+        and are aligned right.
     """
 
     rows: Sequence[Sequence[str]]
@@ -37,7 +37,7 @@ class Table:
     left: int = 1
 
     def text(self) -> str:
-        """The table in columns; the last one, where it is words, is wrapped."""
+        """Return the table as text; the last column is wrapped if it has words."""
         rows = [list(self.head)] * bool(self.head) + [list(row) for row in self.rows]
         count = max(map(len, rows), default=0)
         rows = [row + [""] * (count - len(row)) for row in rows]
@@ -59,7 +59,7 @@ class Table:
         return "\n".join(line.rstrip() for line in lines)
 
     def html(self) -> str:
-        """The table as HTML, escaped."""
+        """Return the table as escaped HTML."""
 
         def line(cells: Sequence[str], kind: str) -> str:
             return "".join(
@@ -80,11 +80,11 @@ class Shown:
     """A result that shows itself: ``repr`` in a line, ``print`` in full, Jupyter as HTML."""
 
     def _summary(self) -> str:
-        """What it is, in a few words."""
+        """Return what the result is in a few words."""
         raise NotImplementedError
 
     def _parts(self) -> Sequence[Part]:
-        """All of it: by default the fields of a dataclass, one a row."""
+        """Return the whole result: by default the fields of a dataclass, one in each row."""
         return [self._summary(), named(self)]
 
     def __repr__(self) -> str:
@@ -96,7 +96,7 @@ class Shown:
         )
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows."""
+        """Return the result as HTML for Jupyter."""
         parts = (
             part.html() if isinstance(part, Table)
             else f'<div style="white-space: pre-wrap">{html.escape(part)}</div>'
@@ -115,13 +115,13 @@ class Record(Shown):
 
 
 def named(x: Any) -> Table:
-    """The fields of a dataclass that are numbers, words or yes and no, one a row."""
+    """Return a table of a dataclass's fields that are numbers, words or booleans."""
     rows = [(field.name, getattr(x, field.name)) for field in fields(x)]
     return by_name({name.replace("_", " "): value for name, value in rows})
 
 
 def by_name(values: Mapping[str, Any]) -> Table:
-    """Values by their names, one a row; what is no number and no word is left out."""
+    """Return a table of values by their names, without those that are neither numbers nor words."""
     return Table(
         [(name, value(x)) for name, x in values.items() if isinstance(x, int | float | str)],
         left=2,
@@ -129,7 +129,7 @@ def by_name(values: Mapping[str, Any]) -> Table:
 
 
 def folded(text: str) -> str:
-    """Lines of at most 80 characters; those that begin with a space stay as they are."""
+    """Wrap lines to 80 characters; those that begin with a space stay as they are."""
     return "\n".join(
         line if line.startswith(" ")
         else textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -138,7 +138,7 @@ def folded(text: str) -> str:
 
 
 def value(x: int | float | str | None) -> str:
-    """A cell: a count with separators, a float in three digits, a word as it is."""
+    """Return a cell: a count with separators, a float with three digits, or a word."""
     if x is None:
         return ""
     if isinstance(x, bool):
@@ -147,14 +147,14 @@ def value(x: int | float | str | None) -> str:
 
 
 def number(value: float) -> str:
-    """A count with thousands separators; anything else with at least three digits."""
+    """Return a number as text: a count with separators, or a float with at least three digits."""
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def duration(seconds: float) -> str:
-    """Three digits and the unit that fits."""
+    """Return a time with three digits and the unit that fits."""
     for scale, unit in ((1.0, "s"), (1e-3, "ms")):
         if seconds >= scale:
             return f"{seconds / scale:.3g} {unit}"
@@ -162,13 +162,13 @@ def duration(seconds: float) -> str:
 
 
 def extents(sizes: Sequence[int]) -> str:
-    """``32 x 32`` for (32, 32, 1)."""
+    """Return extents as text: ``32 x 32`` for (32, 32, 1)."""
     used = sizes if sizes[2] != 1 else sizes[:2]
     return " x ".join(f"{size:,}" for size in used)
 
 
 def named_type(value: Any) -> str:
-    """What a value is, for a message: None, a list, an int, a numpy.ndarray."""
+    """Return what a value is, for a message: None, a list, an int, a numpy.ndarray."""
     if value is None:
         return "None"
     kind = type(value)
@@ -177,12 +177,12 @@ def named_type(value: Any) -> str:
 
 
 def plural(count: int, thing: str) -> str:
-    """``1 block``, ``2 blocks``."""
+    """Return a count with its noun: ``1 block``, ``2 blocks``."""
     return f"{count:,} {thing}" + ("" if count == 1 else "s")
 
 
 def grid_line(grid: Sequence[int], block: Sequence[int]) -> str:
-    """A launch's extents, and how many blocks and threads these are."""
+    """Return a launch's extents, and the number of blocks and threads, as text."""
     return (
         f"grid {extents(grid)} = {plural(math.prod(grid), 'block')} of "
         f"{extents(block)} = {plural(math.prod(block), 'thread')}"
@@ -192,7 +192,7 @@ def grid_line(grid: Sequence[int], block: Sequence[int]) -> str:
 def product_line(
     m: int, n: int, k: int, alpha: float = 1.0, beta: float = 0.0, result: str = "C"
 ) -> str:
-    """``C = 2·A·B + C, m = 3, n = 4, k = 5``."""
+    """Return a product's formula as text: ``C = 2·A·B + C, m = 3, n = 4, k = 5``."""
     formula = "A·B" if alpha == 1 else f"{alpha:g}·A·B"
     if beta != 0:
         formula += " + C" if beta == 1 else f" + {beta:g}·C"

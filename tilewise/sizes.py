@@ -13,7 +13,7 @@ _FORM = re.compile(r"\s*(\d{1,30}(?:\.\d{1,30})?)\s*([A-Za-z]*)\s*")
 
 
 def parse(given: int | str, what: str = "memory") -> int:
-    """Bytes of a size.
+    """Return the bytes of a size.
 
     Parameters
     ----------
@@ -21,12 +21,12 @@ def parse(given: int | str, what: str = "memory") -> int:
         A whole number of bytes, or a number with a unit: kB, MB, GB and TB are powers of 1000, and
         KiB, MiB, GiB and TiB of 1024.
     what : str
-        What errors call it.
+        The name of the argument for messages.
 
     Raises
     ------
     TypeError
-        If it is neither.
+        If it is neither an integer nor a string.
     ValueError
         If it has another form, or is not above 0.
     """
@@ -46,7 +46,7 @@ def parse(given: int | str, what: str = "memory") -> int:
 
 
 def shown(size: int) -> str:
-    """Return a size for people, as ``"4 GB"``."""
+    """Return a size as text, as in ``"4 GB"``."""
     for unit in ("TB", "GB", "MB", "kB"):
         if size >= UNITS[unit.upper()]:
             return f"{size / UNITS[unit.upper()]:.3g} {unit}"

@@ -1,7 +1,7 @@
-"""Tensor maps of arrays, for kernels that copy boxes of them by TMA: what a map may be.
+"""Make tensor maps of arrays, for kernels that copy boxes of them by TMA, and check their rules.
 
 The rules are those of ``cuTensorMapEncodeTiled`` (CUDA driver API, "Tensor Map Object Management"),
-which the driver answers with one error code for all of them.
+for which the driver returns the same error code for all.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ ITEM_SIZES = {
     "float16": 2, "bfloat16": 2, "float32": 4, "float64": 8,
     "float32_ftz": 4, "tfloat32": 4, "tfloat32_ftz": 4,
 }  # fmt: skip
-"""Bytes of the elements that a tensor map may have."""
+"""The bytes of an element, by the dtypes that a tensor map may have."""
 
 SWIZZLES = {
     "none": 0, "32B": 32, "64B": 64, "128B": 128,
     "128B_ATOM_32B": 128, "128B_ATOM_32B_FLIP_8B": 128, "128B_ATOM_64B": 128,
 }  # fmt: skip
-"""The most bytes that the contiguous side of a swizzled box may have; 0 for any number."""
+"""The most bytes of the contiguous side of a box, by its swizzle; 0 for any number."""
 
 PROMOTIONS = (0, 64, 128, 256)
 FILLS = ("zeros", "nan")
-PIECE = 16  # bytes: what a bulk copy moves at once
+PIECE = 16  # bytes: the unit of a bulk copy
 MOST_DIMENSIONS, MOST_BOX, MOST_STEP = 5, 256, 8
 _LARGEST_EXTENT, _LARGEST_STRIDE = 2**32, 2**40
 
 _SAME_BITS = {"int8": "uint8", "bool": "uint8", "int16": "uint16"}
-"""NumPy's types that tensor maps have no name for, and what copies them as they are."""
+"""The dtypes with the same bits, for NumPy's dtypes that tensor maps lack."""
 
 
 @dataclass(frozen=True)
 class MappedArray:
     """An array, and the tensor map of it that a kernel is given.
 
-    It is an argument of :meth:`tilewise.Kernel.launch` for a parameter that is a ``CUtensorMap``
-    by value, or that points to one. :func:`tensor_map` makes it.
+    It is an argument of :meth:`tilewise.Kernel.launch` for a parameter that is a ``CUtensorMap`` by
+    value, or a pointer to one. :func:`tensor_map` makes it.
 
     Attributes
     ----------
     array : array
-        NumPy's, or an array on the device.
+        A NumPy array, or an array on the device.
     map : TensorMap
-        Of its elements; the place is not used.
+        The tensor map of its elements; its place is not used.
     """
 
     array: Any
@@ -56,12 +56,12 @@ class MappedArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The array's shape."""
+        """The shape of the array."""
         return self.map.extents[::-1]
 
     @property
     def dtype(self) -> str:
-        """What the map takes the elements for."""
+        """The dtype that the map gives the elements."""
         return self.map.dtype
 
 
@@ -76,43 +76,45 @@ def tensor_map(
     fill: str = "zeros",
     interleave: str = "none",
 ) -> MappedArray:
-    """Make the tensor map of an array, for a kernel that copies boxes of it by TMA.
+    """Return the tensor map of an array, for a kernel that copies boxes of it by TMA.
 
     Parameters
     ----------
     array : array
-        Of one to five dimensions, the last of them contiguous, the strides of the others multiples
-        of 16 bytes: a NumPy array, strided views among them, or an array on the device.
+        An array of one to five dimensions, the last of them contiguous, with strides of the others
+        that are multiples of 16 bytes: a NumPy array or strided view, or an array on the device.
     box : int or sequence of int
-        Elements along each dimension that one copy goes through, 1 to 256, in the array's order.
-        PTX and the driver count the dimensions the other way round: a copy's first coordinate is
-        the index along the array's last axis.
+        The elements along each dimension that one copy covers, 1 to 256, in the array's order. PTX
+        and the driver count the dimensions the other way round: a copy's first coordinate is the
+        index along the array's last axis.
     swizzle : str
-        ``"none"``, ``"32B"``, ``"64B"`` or ``"128B"``; or ``"128B_ATOM_32B"``,
-        ``"128B_ATOM_32B_FLIP_8B"`` or ``"128B_ATOM_64B"``, for compute capability 10.0.
+        The swizzle of the box's 16-byte pieces in shared memory: ``"none"``, ``"32B"``, ``"64B"``
+        or ``"128B"``; or ``"128B_ATOM_32B"``, ``"128B_ATOM_32B_FLIP_8B"`` or ``"128B_ATOM_64B"``,
+        for compute capability 10.0.
     dtype : str, optional
-        What the map takes the elements for, of the array's size: for example ``"bfloat16"`` for an
-        array of ``uint16``. By default the array's own.
+        The dtype that the map gives the elements, of the same size as the array's: for example
+        ``"bfloat16"`` for an array of ``uint16``. By default it is the array's own.
     element_strides : int or sequence of int, optional
-        Of how many elements along each dimension one is copied, 1 to 8, in the array's order. The
+        The step between copied elements along each dimension, 1 to 8, in the array's order. The
         last one has to be 1.
     promotion : int
-        Bytes that the L2 cache fetches at once at least: 0, 64, 128 or 256.
+        The least bytes that the L2 cache fetches at once: 0, 64, 128 or 256.
     fill : str
-        What a load gives outside the array: ``"zeros"``, or ``"nan"`` for elements that are
-        floating-point numbers.
+        The value that a load gives outside the array: ``"zeros"``, or ``"nan"`` for elements that
+        are floating-point numbers.
     interleave : str
         ``"none"``; tilewise has no interleaved layouts.
 
     Returns
     -------
     MappedArray
-        For ``args`` of :meth:`tilewise.Kernel.launch`.
+        The argument for ``args`` of :meth:`tilewise.Kernel.launch`.
 
     Raises
     ------
     TypeError
-        If ``array`` is no array, or ``box`` or ``element_strides`` has what is no integer.
+        If ``array`` is not an array, or ``box`` or ``element_strides`` has a value that is not an
+        integer.
     ValueError
         If ``cuTensorMapEncodeTiled`` would refuse the map; the message says which rule it breaks.
 
@@ -151,7 +153,7 @@ def tensor_map(
             f"interleave is {interleave!r}; tilewise has no interleaved layouts, only 'none'"
         )
     steps = _integers(element_strides, "element_strides")
-    # The stride of an axis of one element is never used, but has to be valid.
+    # The stride of an axis with one element is never used, but has to be valid.
     apart = [s if n > 1 else PIECE for n, s in zip(shape[:-1], strides[:-1], strict=True)]
     found = TensorMap(
         Place(0), wanted, shape[::-1], tuple(apart[::-1]), _integers(box, "box")[::-1], promotion,
@@ -170,7 +172,7 @@ def check(x: TensorMap, address: int = 0) -> None:
     ----------
     x : TensorMap
     address : int
-        Of its first element.
+        The address of its first element.
     """
     for is_right, rule in _rules(x, address):
         if not is_right:
@@ -186,7 +188,7 @@ def _described(x: TensorMap) -> str:
 
 
 def _rules(x: TensorMap, address: int) -> Iterator[tuple[bool, str]]:
-    """Yield what a map takes, and whether this one keeps to it."""
+    """Yield whether a map keeps to each rule, and the rule."""
     rank = len(x.extents)
     yield x.dtype in ITEM_SIZES, f"a dtype of {', '.join(ITEM_SIZES)}"
     yield 1 <= rank <= MOST_DIMENSIONS, f"1 to {MOST_DIMENSIONS} dimensions"
@@ -230,7 +232,7 @@ def _rules(x: TensorMap, address: int) -> Iterator[tuple[bool, str]]:
 
 
 def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], str, int]:
-    """Return an array's shape, its strides in bytes, its dtype's name and the bytes of that."""
+    """Return an array's shape, strides in bytes, dtype's name, and bytes of an element."""
     if not hasattr(array, "shape") or not hasattr(array, "dtype"):
         raise TypeError(f"a tensor map is made of an array, not of a {type(array).__name__}")
     shape = tuple(int(n) for n in array.shape)
@@ -249,7 +251,7 @@ def _layout(array: Any) -> tuple[tuple[int, ...], tuple[int, ...], str, int]:
 
 
 def _integers(value: int | Sequence[int], what: str) -> tuple[int, ...]:
-    """Return one integer, or some, as a tuple of them."""
+    """Return an integer, or a sequence of integers, as a tuple."""
     given = tuple(value) if isinstance(value, Iterable) else (value,)
     for each in given:
         if isinstance(each, bool) or not hasattr(each, "__index__"):

@@ -1,5 +1,7 @@
-"""Tracebacks of errors in kernels, without the frames of tilewise: what a user reads is their own
-call, and the message."""
+"""Shorten the tracebacks of errors in kernels by the frames of tilewise.
+
+A user then reads their own call, and the message.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from typing import ParamSpec, TypeVar
 from tilewise.errors import TilewiseError
 
 VARIABLE = "TILEWISE_FULL_TRACEBACK"
-"""The environment variable that, set to anything but ``0`` or nothing, shows all frames."""
+"""The environment variable that shows all frames, if it is neither empty nor ``0``."""
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
 
@@ -24,7 +26,8 @@ R = TypeVar("R")
 def front_door(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function that users call: its :class:`TilewiseError` shows no frame of tilewise.
 
-    Nor does Ctrl-C in it. Other errors keep all frames: they may be tilewise's own mistakes.
+    Neither does Ctrl-C during the call. Other errors keep all frames, because they may be mistakes
+    of tilewise itself.
     """
 
     @wraps(function)
@@ -33,16 +36,16 @@ def front_door(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except (TilewiseError, KeyboardInterrupt) as error:
             hide_frames(error)
-            # A bare raise does not add this frame anew.
+            # A bare raise does not add this frame again.
             raise
 
     return door
 
 
 def hide_frames(error: BaseException) -> None:
-    """Take the frames of tilewise out of an error's traceback, and out of those of its causes.
+    """Remove the frames of tilewise from the traceback of an error, and from those of its causes.
 
-    Of Ctrl-C, what tilewise called is taken out too.
+    For Ctrl-C, the frames of what tilewise called are removed too.
     """
     if os.environ.get(VARIABLE, "0") not in ("", "0"):
         return
@@ -55,8 +58,10 @@ def hide_frames(error: BaseException) -> None:
 
 
 def _others(found: TracebackType | None, ends: bool) -> TracebackType | None:
-    """A traceback's entries that are of other files than the package's; with ``ends``, only those
-    before the first that is the package's."""
+    """Return the entries of a traceback whose files are not in the package.
+
+    With ``ends``, return only those before the first entry of the package.
+    """
     kept = []
     while found is not None:
         if not found.tb_frame.f_code.co_filename.startswith(_PACKAGE):

@@ -1,4 +1,4 @@
-"""The fastest way to compute a product, measured, and kept for :func:`tilewise.matmul`."""
+"""Measure the fastest way to compute a product, and keep it for :func:`tilewise.matmul`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from tilewise.tracebacks import front_door
 
 CANDIDATES = 24
 ROUNDS = 5
-GAIN = 1.02  # less is within what a measurement varies by
-_WARM_UPS = 1 + 1.5 * ROUNDS  # times that a round's seconds are spent on a contender
+GAIN = 1.02  # a smaller gain is within the noise of a measurement
+_WARM_UPS = 1 + 1.5 * ROUNDS  # how many times a round's seconds are spent on a contender
 
 Step = Callable[[str], object]
 Tensor = Any
@@ -39,15 +39,15 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Timed:
-    """One offer for a product.
+    """The measurement of one offer for a product.
 
     Attributes
     ----------
     offer : Offer
     seconds : float or None
-        The median over the rounds; None where it was not timed.
+        The median of the seconds over the rounds; None if it was not timed.
     correct : bool
-        Whether its result is right.
+        Whether its result is correct.
     """
 
     offer: Offer
@@ -57,21 +57,21 @@ class Timed:
 
 @dataclass(frozen=True, repr=False)
 class Tuned(Shown):
-    """What was measured of one product.
+    """The measurements of one product.
 
     Attributes
     ----------
     product : Product
     chip : Chip
     rows : tuple of Timed
-        Fastest first; none where there is nothing to tune.
+        The measured offers, fastest first; none if there is nothing to tune.
     chosen : Offer or None
         The model's choice.
     kept : Offer or None
-        The winner, that :func:`tilewise.matmul` takes from now on; None where none was faster
-        than the model's choice by 2%, or nothing could be kept.
+        The winner, which :func:`tilewise.matmul` uses from now on; None if no offer was faster than
+        the model's choice by 2%, or nothing could be kept.
     note : str
-        What else there is to say; empty for nothing.
+        A further remark; empty for none.
     """
 
     product: Product
@@ -83,12 +83,12 @@ class Tuned(Shown):
 
     @property
     def correct(self) -> bool:
-        """Whether all results were right; nothing is kept if not."""
+        """Whether all results were correct; if not, nothing is kept."""
         return all(row.correct for row in self.rows)
 
     @property
     def chosen_seconds(self) -> float | None:
-        """Of the model's choice, measured."""
+        """The measured seconds of the model's choice."""
         return next((row.seconds for row in self.rows if row.offer is self.chosen), None)
 
     def _summary(self) -> str:
@@ -116,7 +116,7 @@ class Tuned(Shown):
         return [*parts, self.note] if self.note else parts
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; seconds, and the ratio to the model's choice: above 1 is faster."""
+        """Return plain data for JSON, with seconds and the speed relative to the model's choice."""
         base = self.chosen_seconds
         return {
             **self.product.to_dict(),
@@ -149,31 +149,34 @@ def tune(
 ) -> list[Tuned]:
     """Measure the offers that should be fastest, and keep the winner.
 
-    :func:`tilewise.matmul` takes it from then on, in this process and in later ones, for products
-    of the same shape, strides, offsets and dtypes on GPUs of the same kind.
+    :func:`tilewise.matmul` uses it from then on, in this process and in later ones, for products of
+    the same shape, strides, offsets and dtypes on GPUs of the same kind.
 
     Parameters
     ----------
     *products : (int, int, int) or (array, array)
-        Each is (m, n, k), or A and B themselves: only how they lie is read.
+        The products, each as (m, n, k), or as A and B themselves, of which only the layout is read.
     dtype : str
-        Of those given by sizes: ``"bfloat16"``, ``"float16"``, ``"float32"`` or ``"float64"``.
+        The dtype of products given by sizes: ``"bfloat16"``, ``"float16"``, ``"float32"`` or
+        ``"float64"``.
     layout : str
-        Of those given by sizes: A's letter and B's, N or T; T is stored transposed.
+        The layout of products given by sizes: A's letter and B's, N or T; T means stored
+        transposed.
     seconds : float
-        How long a product's offers are timed, roughly.
+        The approximate seconds for which a product's offers are timed.
     step : callable
-        Called with what comes next, before it begins; :func:`steps` says how often.
+        A function that is called with a description of what comes next, before it begins;
+        :func:`steps` returns the most calls.
 
     Returns
     -------
     list of Tuned
-        One a product, in order.
+        The measurements of each product, in order.
 
     Raises
     ------
     ValueError, TypeError
-        If an argument is not as it must be, before anything is measured.
+        If an argument is wrong, before anything is measured.
     ImportError
         If PyTorch, which holds the matrices, is not installed.
     DeviceUnavailableError
@@ -199,12 +202,12 @@ def tune(
 
 
 def steps(products: int) -> int:
-    """How many times :func:`tune` calls its ``step`` at most."""
+    """Return the most calls that :func:`tune` makes of its ``step``."""
     return products * (2 * CANDIDATES + 2)
 
 
 def _product(given: Any, dtype: str, layout: str) -> tuple[Product, int | None]:
-    """What is asked for, and the GPU that it lies on."""
+    """Return the product that is asked for, and the GPU that its matrices lie on."""
     if not isinstance(given, Sequence) or len(given) not in (2, 3):
         raise TypeError(f"{given!r} is no product; give (m, n, k), or (a, b)")
     if len(given) == 3:
@@ -219,10 +222,10 @@ def _product(given: Any, dtype: str, layout: str) -> tuple[Product, int | None]:
 
 
 def _gpu(ordinal: int | None) -> Gpu:
-    """The GPU to measure."""
+    """Return the GPU to measure on."""
     gpu = gpu_of(ordinal) if ordinal is not None else first_gpu()
     if gpu is None:
-        get_device("gpu")  # says why there is none
+        get_device("gpu")  # raises the error that says why there is none
     assert gpu is not None
     from tilewise.bench.record import check_torch
 
@@ -316,7 +319,7 @@ def _measure(
 
 
 def _keep(found: Tuned, base: float) -> Tuned:
-    """Keep the winner where it is faster than the model's choice by enough."""
+    """Keep the winner if it is enough faster than the model's choice."""
     winner, product, chip = found.rows[0], found.product, found.chip
     assert winner.seconds is not None
     try:
@@ -334,7 +337,7 @@ def _keep(found: Tuned, base: float) -> Tuned:
 
 
 def _matrices(product: Product, generator: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """A and B, random normal, and D, as they lie in the product."""
+    """Return random normal A and B, and D, with the layouts of the product."""
     import torch
 
     def filled(x: Operand, rows: int, columns: int, dtype: str) -> Tensor:
@@ -355,10 +358,10 @@ def _matrices(product: Product, generator: Any) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _is_near(d: Tensor, right: Tensor, product: Product) -> bool:
-    """Whether two results are as near as their roundings let them be, in each row's norm.
+    """Return whether two results are as near as their roundings allow, in each row's norm.
 
-    Each is off by k roundings of the sums, and one of the elements. An element of a product of
-    random normal matrices is of the size of the square root of k.
+    Each result is off by k roundings of the sums and one rounding of the elements. An element of a
+    product of random normal matrices is about the square root of k.
     """
     import torch
 

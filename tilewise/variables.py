@@ -37,15 +37,16 @@ Compile = Callable[[str | None], Compiled]
 class Variables(MutableMapping[str, Any]):
     """The ``__constant__`` and ``__device__`` variables of a kernel's module, by their names.
 
-    A name is the source's, ``"filters::weights"`` or ``"table<4>"``, or its last part where no
-    other variable has the same. What is set is set for every device, as by
-    ``cudaMemcpyToSymbol``. What a launch writes stays in the module of that device, and the next
-    launch of the same :class:`tilewise.Kernel` there finds it. What is read is a copy of what the
-    device of the last launch holds; before the first launch, what the source gives or what was set.
+    A name is the source's, such as ``"filters::weights"`` or ``"table<4>"``, or its last part if no
+    other variable has the same. Setting a variable sets it for every device, as
+    ``cudaMemcpyToSymbol`` does. A value that a launch writes stays in the module of that device,
+    and the next launch of the same :class:`tilewise.Kernel` there finds it. Reading a variable
+    returns a copy of its value on the device of the last launch; before the first launch, the
+    source's value or the one that was set.
 
-    A number or an array of the variable's shape and dtype is what it takes: a vector type is one
-    more axis, a pointer takes an array on the device or an address, a bfloat16 is its bits as
-    ``uint16``. A structure takes an array of as many bytes, and gives ``uint8``.
+    A variable takes a number or an array of its shape and dtype: a vector type is one more axis, a
+    pointer takes an array on the device or an address, and a bfloat16 is its bits as ``uint16``. A
+    structure takes an array of as many bytes, and is read as ``uint8``.
 
     Raises
     ------
@@ -76,9 +77,10 @@ class Variables(MutableMapping[str, Any]):
     def __init__(self, compile: Compile, given: Variables | None = None) -> None:
         self._compile = compile
         self._given: dict[str, bytes] = {} if given is None else dict(given._given)
-        # Of a source that compiles only with more macros: what was set before those are known.
+        # For a source that compiles only with more macros: values that were set before those are
+        # known.
         self._waiting: dict[str, Any] = {} if given is None else dict(given._waiting)
-        self._held: list[Any] = []  # arrays that pointers point to
+        self._held: list[Any] = []  # the arrays that pointers point to
         if given is not None:
             self._held += given._held
         self._start()
@@ -91,7 +93,7 @@ class Variables(MutableMapping[str, Any]):
         self._lock = threading.Lock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return what is pickled: what was set, and no device's module."""
+        """Return the state to pickle: the values that were set, without any device's module."""
         return {
             "_compile": self._compile, "_given": self._given, "_waiting": self._waiting,
             "_held": [],
@@ -178,7 +180,7 @@ class Variables(MutableMapping[str, Any]):
     # For launches
 
     def module(self, device: Device, compiled: Compiled) -> Module | None:
-        """The kernel's module on a device, with what was set; None where it has no variables."""
+        """Return the kernel's module on a device, with the set values; None without variables."""
         with self._lock:
             self._settle(compiled)
             if not compiled.variables:
@@ -190,12 +192,12 @@ class Variables(MutableMapping[str, Any]):
             return module
 
     def for_a_look(self, device: Device, compiled: Compiled) -> Module | None:
-        """A module of its own for a launch that changes nothing."""
+        """Return a new module for a launch that changes nothing."""
         self._settle(compiled)
         return self._filled(device, compiled) if compiled.variables else None
 
     def _settle(self, compiled: Compiled) -> None:
-        """Take what was set before the source was compiled, and refuse what does not fit it."""
+        """Apply the values that were set before the source was compiled; raise if one is wrong."""
         for name, value in self._waiting.items():
             self._give(self._find(name, compiled), value)
         self._waiting.clear()
@@ -214,7 +216,7 @@ class Variables(MutableMapping[str, Any]):
         return module
 
     def launched(self, compiled: Compiled) -> None:
-        """A launch in this process was made: it may have changed the module's variables."""
+        """Record a launch in this process, which may have changed the module's variables."""
         self._changed.update(
             each.symbol
             for each in compiled.variables
@@ -222,15 +224,16 @@ class Variables(MutableMapping[str, Any]):
         )
 
     def carried(self, compiled: Compiled) -> frozenset[str]:
-        """Symbols of what was set or changed, which a module in another process is given.
+        """Return the symbols of the variables that a module in another process is given.
 
-        What holds addresses is not, unless it was set: they mean nothing there.
+        They are those that were set or changed. Variables that hold addresses are left out unless
+        they were set, because addresses have no meaning there.
         """
         given = {each.symbol for each in compiled.variables if each.name in self._given}
         return frozenset(given | self._changed)
 
     def changed(self, symbols: set[str]) -> None:
-        """Remember which variables a launch in another process changed."""
+        """Record which variables a launch in another process changed."""
         self._changed |= symbols
 
 
@@ -241,7 +244,7 @@ def _described(variable: Variable) -> str:
 
 
 def _form(variable: Variable) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
-    """The dtype and the shape of a variable's array; no dtype where the type is not known."""
+    """Return the dtype and the shape of a variable's array; the dtype is None if unknown."""
     kind, shape = variable.declared, variable.shape
     if kind.endswith("*"):
         return np.dtype(np.uint64), shape
@@ -252,18 +255,18 @@ def _form(variable: Variable) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
 
 
 def as_array(variable: Variable, data: bytes) -> npt.NDArray[Any]:
-    """What a variable holds, as a new array."""
+    """Return the value of a variable as a new array."""
     dtype, shape = _form(variable)
     return np.frombuffer(data, dtype or np.uint8).reshape(shape).copy()
 
 
 def as_bytes(variable: Variable, value: Any) -> bytes:
-    """What a variable shall hold, as its bytes.
+    """Return the bytes of a value for a variable.
 
     Raises
     ------
     TypeError, ValueError
-        As :class:`Variables`.
+        The errors of :class:`Variables`.
     """
     name, (dtype, shape) = variable.name, _form(variable)
     if isinstance(value, np.ma.MaskedArray):
@@ -298,13 +301,13 @@ def as_bytes(variable: Variable, value: Any) -> bytes:
 
 
 def _converted(variable: Variable, value: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Python's own numbers, and lists of them."""
+    """Convert Python's own numbers, and lists of them."""
     try:
         plain = np.asarray(value)
         if plain.dtype.kind in "biuf" and np.can_cast(plain.dtype, dtype, "same_kind"):
             return np.asarray(value, dtype)
         if plain.dtype.kind in "biu" and dtype.kind in "iuf":
-            return np.asarray(value, dtype)  # raises where one does not fit
+            return np.asarray(value, dtype)  # raises if a number does not fit
     except (OverflowError, ValueError):
         pass
     raise ValueError(f"{variable.name} takes {dtype}, and {value!r} is none")

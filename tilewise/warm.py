@@ -1,4 +1,4 @@
-"""Kernels compiled into the cache on disk before anybody waits for them."""
+"""Compile kernels into the cache on disk before any call needs them."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from tilewise.tracebacks import front_door
 
 @dataclass(frozen=True, repr=False)
 class Warmed(Shown):
-    """What :func:`warm` did.
+    """The result of :func:`warm`.
 
     Attributes
     ----------
     arch : str
-        What the kernels are compiled for.
+        The architecture that the kernels are compiled for.
     chip : str
-        The GPU that was planned for.
+        The name of the GPU that the kernels were planned for.
     folder : str
-        Where the cache is.
+        The folder of the cache.
     kernels : int
-        How many there are.
+        The number of kernels.
     compiled : int
-        How many of them were compiled now; the others were there before.
+        The number of kernels that were compiled now; the others were in the cache before.
     failures : tuple of str
-        Why a kernel is not in the cache now, a line each; empty where all are.
+        The reasons why kernels are not in the cache now, a line each; empty if all are.
     bytes : int
-        Of all the kernels' files.
+        The bytes of all the kernels' files.
     seconds : float
     asked : str or None
-        The architecture that was asked for; None where none was.
+        The architecture that was asked for; None if none was.
     """
 
     arch: str
@@ -61,18 +61,18 @@ class Warmed(Shown):
 
     @property
     def ok(self) -> bool:
-        """Whether all of them are in the cache now."""
+        """Whether all kernels are in the cache now."""
         return not self.failures
 
     @property
     def title(self) -> str:
-        """How many kernels there are, of which GPU, and for which architecture."""
+        """The number of kernels, the GPU, and the architecture, as text."""
         of_gpu = "" if self.chip == self.arch else f" of {self.chip},"
         return f"{plural(self.kernels, 'kernel')}{of_gpu} for {self.arch}"
 
     @property
     def why_arch(self) -> str:
-        """Why another architecture is compiled for than was asked for; empty where none is."""
+        """Why it compiled for another architecture than was asked for; empty if it did not."""
         if self.asked in (None, self.arch):
             return ""
         capability = limits.compute_capability(self.arch)
@@ -83,7 +83,7 @@ class Warmed(Shown):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"ok": self.ok, **asdict(self), "why_arch": self.why_arch}
 
     def _summary(self) -> str:
@@ -107,26 +107,28 @@ def warm(
     workers: int | None = None,
     step: Callable[[int, int], object] = lambda done, total: None,
 ) -> Warmed:
-    """Compile what :func:`tilewise.matmul` may ask for into the cache on disk, on several cores.
+    """Compile the kernels that :func:`tilewise.matmul` may need into the cache on disk.
 
-    Needs no GPU: a container's image can be made with the kernels in it, with
-    ``TILEWISE_CACHE_DIR`` in the image.
+    It uses several cores and needs no GPU. A container's image can be made with the kernels in it,
+    if ``TILEWISE_CACHE_DIR`` is in the image.
 
     Parameters
     ----------
     sizes : iterable of (m, n, k), optional
-        Of the products; by default the kernels of :func:`tilewise.gemm.every.every_kernel`.
+        The sizes of the products; by default it compiles the kernels of
+        :func:`tilewise.gemm.every.every_kernel`.
     dtypes : sequence of str
-        Of A and B.
+        The dtypes of A and B.
     layouts : sequence of str
-        With ``sizes``: A's letter and B's, T for stored transposed.
+        The layouts of products given by ``sizes``: A's letter and B's, T for stored transposed.
     arch : str, optional
-        Of the GPU, as ``"sm_90"``; by default of the one that is here, or of an H200. Where no such
-        GPU is here, kernels are those of one with an H200's multiprocessors.
+        The architecture of the GPU, as in ``"sm_90"``; by default that of the GPU of this machine,
+        or of an H200. If this machine has no such GPU, the kernels are those for a GPU with an
+        H200's number of multiprocessors.
     workers : int, optional
-        How many threads compile at most; by default one for each core, up to 16.
+        The most threads that compile; by default one for each core, up to 16.
     step : callable
-        Called with how many kernels are done, and how many there are.
+        A function that is called with the number of kernels that are done, and of all kernels.
 
     Returns
     -------
@@ -209,7 +211,7 @@ def _planned_for(arch: str | None) -> tuple[str, Chip | None]:
 
 
 def _folder() -> str:
-    """The cache's folder.
+    """Return the folder of the cache.
 
     Raises
     ------
