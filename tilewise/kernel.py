@@ -44,8 +44,8 @@ class Kernel(Launchable):
         kernel needs is compiled.
     name : str
         The kernel's name: plain, qualified, or a template instance such as ``"sgemm<64, 64, 8>"``.
-        If several kernels have the name, add the types of the parameters, as in ``"scale(float*,
-        int)"``.
+        If several kernels have the name, add the types of the parameters, as in
+        ``"scale(float*, int)"``.
     defines : mapping, optional
         The macros: ``{"TILE": 16}`` is ``-DTILE=16``; a value of True is a bare ``-DNAME``.
     options : sequence of str, optional
@@ -147,9 +147,10 @@ class Kernel(Launchable):
     ) -> PtxKernel:
         """Return a kernel from PTX, made by any compiler.
 
-        It can be launched, profiled and watched like one of CUDA C++. nvJitLink (``pip install
-        tilewise[ptx]``) or the ``ptxas`` of a CUDA toolkit makes its machine code, if one of them
-        is installed; the machine code confirms the counts and gives the number of registers.
+        It can be launched, profiled and watched like one of CUDA C++. nvJitLink
+        (``pip install tilewise[ptx]``) or the ``ptxas`` of a CUDA toolkit makes its machine code,
+        if one of them is installed; the machine code confirms the counts and gives the number of
+        registers.
 
         Parameters
         ----------

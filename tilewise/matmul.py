@@ -96,8 +96,8 @@ def matmul(
         in ``lambda acc, bias: tilewise.gelu(acc + bias)``. It is called with symbols, at each call
         unless it can compute nothing else than before, and becomes part of the kernel. It may
         return a tuple: several results of one product. For pairs, its first two parameters are the
-        elements of two products of A, with the two matrices of b, as in ``lambda gate, up:
-        tilewise.silu(gate) * up``.
+        elements of two products of A, with the two matrices of b, as in
+        ``lambda gate, up: tilewise.silu(gate) * up``.
     pairs : str, optional
         The layout of the columns if one b holds both matrices, (..., k, 2 n): ``"halves"`` if all
         of gate's columns come before up's, or ``"interleaved"`` if they alternate. There is no C

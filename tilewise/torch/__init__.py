@@ -1,8 +1,8 @@
-"""Products in PyTorch's models: operators with gradients, and linear layers by them.
+"""Products in PyTorch's models: operators with gradients, and linear layers that use them.
 
 ``torch.ops.tilewise.matmul`` and ``grouped_matmul`` are the operators. :func:`tilewise.matmul` and
-:func:`tilewise.grouped_matmul` take tensors too, and call them where they must: for tensors that
-require a gradient, in ``torch.compile``, under autocast.
+:func:`tilewise.grouped_matmul` take tensors too, and call the operators if they have to: for
+tensors that require a gradient, in ``torch.compile``, and under autocast.
 """
 
 from __future__ import annotations

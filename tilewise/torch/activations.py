@@ -1,4 +1,4 @@
-"""The activations of multilayer perceptrons: by name, by PyTorch's modules, and as epilogues."""
+"""The activations of multilayer perceptrons: as names, as PyTorch's modules, and as epilogues."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ ACTIVATIONS: dict[str, Function] = {
     "gelu": gelu, "gelu_tanh": lambda x: gelu(x, "tanh"), "leaky_relu": leaky_relu, "relu": relu,
     "sigmoid": sigmoid, "silu": silu, "softplus": softplus, "tanh": tanh,
 }  # fmt: skip
-"""By name: PyTorch's functions with their default arguments."""
+"""The activations by name: PyTorch's functions with their default arguments."""
 
 
 def activation_of(module: Module) -> str | None:
-    """Return the name in :data:`ACTIVATIONS` of what a module computes; None if it has none.
+    """Return the name in :data:`ACTIVATIONS` of a module's function; None if it has none.
 
     Only PyTorch's own classes are recognized, not classes derived from them.
     """
@@ -46,12 +46,12 @@ def activation_of(module: Module) -> str | None:
 
 
 def epilogue_of(activation: str | Function, matrices: int, has_biases: bool) -> Traced:
-    """Return the epilogue of an MLP's first product: the activation, of the sums and the biases.
+    """Return the epilogue of an MLP's first product: the activation of the sums and the biases.
 
     Parameters
     ----------
     activation : str or callable
-        One of :data:`ACTIVATIONS`, or a function of acc. With two matrices, the named activation
+        A name in :data:`ACTIVATIONS`, or a function of acc. With two matrices, the named activation
         is applied to gate and the result multiplied by up; a function takes gate and up.
     matrices : int
         1 or 2.
@@ -61,7 +61,7 @@ def epilogue_of(activation: str | Function, matrices: int, has_biases: bool) -> 
     Raises
     ------
     ValueError
-        If there is no activation of that name.
+        If there is no activation with that name.
     TypeError
         If ``activation`` is neither a name nor a function.
     TraceError

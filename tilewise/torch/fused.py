@@ -1,9 +1,9 @@
 """Products with an epilogue that autograd records, in eager mode and as an operator.
 
-The forward pass is one product, which stores its results and what else the derivative of the
-epilogue needs (:mod:`tilewise.epilogue.derivative`). The backward pass computes the gradients of
-the sums and of the operands in one pass over the elements. The gradients of A and B are products
-with the gradients of the sums.
+The forward pass is one product, which stores its results and the other values that the derivative
+of the epilogue needs (:mod:`tilewise.epilogue.derivative`). The backward pass computes the
+gradients of the sums and of the operands in one pass over the elements. The gradients of A and B
+are products with the gradients of the sums.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from tilewise.torch.pointwise import pointwise, some_of
 
 Tensor = Any
 Answer = Callable[[Asked], Any]
-"""Computes the product, with an epilogue that returns a tuple."""
+"""A function that computes the product, with an epilogue that returns a tuple."""
 
 
 class Fusing(NamedTuple):
-    """The arguments of a product with an epilogue that are no tensors.
+    """The arguments, other than tensors, of a product with an epilogue.
 
     Attributes
     ----------
     function : Traced
     pairs : str or None
-        As in :class:`tilewise.arrays.fusion.Asked`.
+        The layout of pairs, as in :class:`tilewise.arrays.fusion.Asked`.
     numbers : tuple of (float or None)
         The epilogue's operands in its order; None stands for an operand that is a tensor.
     has_c : bool
@@ -51,13 +51,13 @@ class Fusing(NamedTuple):
 
     @property
     def matrices(self) -> int:
-        """How many tensors B there are."""
+        """The number of tensors B."""
         return 2 if self.pairs == APART else 1
 
     def split(self, tensors: Sequence[Any]) -> tuple[Any, tuple[Any, ...], Any, tuple[Any, ...]]:
-        """Split values, one for each tensor, into A's, those of the B, C's, and the operands'.
+        """Split values, one for each tensor, into those of A, of each B, of C, and of the operands.
 
-        Operands that are numbers stand among the last.
+        The values of the operands include those that are numbers.
         """
         a, *rest = tensors
         b, rest = tuple(rest[: self.matrices]), rest[self.matrices :]
@@ -65,9 +65,9 @@ class Fusing(NamedTuple):
         return a, b, c, tuple(rest.pop(0) if x is None else x for x in self.numbers)
 
     def wanted(self, needs: Sequence[bool]) -> tuple[int, ...]:
-        """Return which derivatives of the function are needed: see :class:`Trained`.
+        """Return which derivatives of the function are needed, as in :class:`Trained`.
 
-        ``needs`` says of each tensor whether it needs a gradient.
+        ``needs`` has for each tensor whether it needs a gradient.
         """
         of_a, of_b, of_c, of_operands = self.split(needs)
         sums = len(self.function.sums)
@@ -89,7 +89,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
     ) -> tuple[Tensor, ...]:
         """Compute the results by ``answer``; the backward pass multiplies by ``again``.
 
-        ``wanted`` are the derivatives of the function that gradients may need.
+        ``wanted`` holds the derivatives of the function that gradients may need.
         """
         needs = ctx.needs_input_grad[_BEFORE:]
         made = trained(asked.function, wanted)
@@ -114,7 +114,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *of_results: Tensor | None) -> tuple[Tensor | None, ...]:
-        """The gradients of the tensors that need one; None for the others."""
+        """Return the gradients of the tensors that need one; None for the others."""
         asked, made, again = ctx.asked, ctx.made, ctx.again
         needs = ctx.needs_input_grad[_BEFORE:]
         given = tuple(i for i, g in enumerate(of_results) if g is not None)
@@ -157,7 +157,7 @@ _BEFORE = 4  # arguments of Fused.forward before the tensors
 
 
 def _operands_read(made: Trained) -> set[int]:
-    """Return which operands the backward pass may read."""
+    """Return the indices of the operands that the backward pass may read."""
     every = made.backward(tuple(range(len(made.forward.results))))
     return {i for kind, i in every.operands if kind == "operand"}
 
@@ -180,9 +180,9 @@ def gradients(
     operands : sequence of Tensor or float
         The operands of ``found.function``.
     sums : int
-        How many of the gradients are those of sums; they come first.
+        The number of gradients of sums, which come first.
     dtype : torch.dtype
-        Of the gradients of sums.
+        The dtype of the gradients of sums.
     of_operands : sequence of (tuple of int, torch.dtype)
         The shapes and dtypes of the operands; a gradient is summed over the dimensions along which
         its operand was broadcast.
@@ -218,7 +218,7 @@ def gradients(
 
 
 def reduced(x: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
-    """Return an operand's gradient: ``x``, summed over what the operand was broadcast along."""
+    """Return an operand's gradient: ``x`` summed along what the operand was broadcast along."""
     lead = x.ndim - len(shape)
     dims = [*range(lead)]
     dims += [lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1]

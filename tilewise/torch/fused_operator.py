@@ -1,7 +1,7 @@
-"""``tilewise::fused_matmul``, a product with an epilogue as an operator of PyTorch's.
+"""``tilewise::fused_matmul``, an operator of PyTorch's for a product with an epilogue.
 
-Its epilogue is the text of a traced function (:mod:`tilewise.epilogue.written`), so a graph that is
-kept on disk, or compiled in another process, contains the whole function.
+The operator takes the epilogue as the text of a traced function (:mod:`tilewise.epilogue.written`),
+so a graph that is kept on disk, or compiled in another process, contains the whole function.
 
 References
 ----------
@@ -68,7 +68,7 @@ def _kernel(
     every = with_numbers(operands, places, numbers)
     made = trained(traced, tuple(wanted)).forward
     if fits(traced, (), len(operands)) and not fits(traced, wanted, len(operands)):
-        # A kernel can't store so many results: it stores the sums, and PyTorch does the rest.
+        # A kernel can't store so many results, so it stores the sums, and PyTorch does the rest.
         wide = ACCUMULATORS[dtype_name(a.dtype)]
         kind = a.dtype if out_dtype is None else out_dtype
         of_c = None if c is None else c.to(getattr(torch, wide))
@@ -88,7 +88,7 @@ _SUMS = (
 
 
 def fits(function: Traced, wanted: Sequence[int], arrays: int) -> bool:
-    """Whether a kernel can store what training needs, with ``arrays`` operands that are arrays."""
+    """Return whether a kernel can store what training needs besides ``arrays`` operands."""
     return arrays + len(trained(function, tuple(wanted)).forward.results) - 1 <= MOST
 
 
@@ -146,7 +146,7 @@ def _shaped(
     pairs: str | None = None,
     out_dtype: Any = None,
 ) -> list[Tensor]:
-    """Return results without values, as ``torch.library.register_fake`` wants them."""
+    """Return results without values, for ``torch.library.register_fake``."""
     shape, dtype = result_of(a, b, c, pairs, out_dtype)
     traced = read(function)
     every = with_numbers(operands, places, numbers)
@@ -186,7 +186,7 @@ def _recorded(
     pairs: str | None = None,
     out_dtype: Any = None,
 ) -> list[Tensor]:
-    """Record the operator for autograd if needed, and call what is below autograd."""
+    """Record the operator for autograd if needed, and call the operator below autograd."""
 
     def below(_: Any) -> list[Tensor]:
         with torch._C._AutoDispatchBelowAutograd():
@@ -221,6 +221,6 @@ torch.library.register_fake("tilewise::fused_matmul", _shaped, lib=_library)
 def _operations(
     a: tuple[int, ...], b: Sequence[tuple[int, ...]], *_: Any, out_shape: Any = None, **options: Any
 ) -> int:
-    """Multiplications and additions of the product, for ``FlopCounterMode``, which gives shapes."""
+    """Return the number of operations, for ``FlopCounterMode``, which passes shapes."""
     m, n, k, batch, _shape = shapes(a, b[0], False, False)
     return 2 * m * n * k * math.prod(batch) * len(b)

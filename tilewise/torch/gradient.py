@@ -1,4 +1,4 @@
-"""The gradients of D = alpha A B + beta C, which are products too."""
+"""The gradients of D = alpha A B + beta C, which are products themselves."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Again = Callable[..., Tensor]
 
 
 class Sides(NamedTuple):
-    """What the gradients of A and B need besides the matrices' values: first of A, then of B.
+    """What the gradients of A and B need besides the matrices' values; pairs are of A and of B.
 
     Attributes
     ----------
     shapes : (tuple of int, tuple of int)
     dtype : torch.dtype
-        Of A and B.
+        The dtype of A and B.
     transposes : (bool, bool)
-        Whether the product transposes each.
+        Whether the product transposes A, and B.
     by_columns : (bool, bool)
-        Whether each is column-major.
+        Whether A, and B, is column-major.
     alpha : float
     """
 
@@ -38,21 +38,21 @@ class Sides(NamedTuple):
 
     @staticmethod
     def of(a: Tensor, b: Tensor, alpha: float, transpose_a: bool, transpose_b: bool) -> Sides:
-        """Return them for two operands. A vector is not transposed."""
+        """Return the sides of a product of two operands. A vector is not transposed."""
         return Sides(
             (a.shape, b.shape), a.dtype, (transpose_a and a.ndim > 1, transpose_b and b.ndim > 1),
             (_is_by_columns(a), _is_by_columns(b)), alpha,
         )  # fmt: skip
 
     def of_a(self, g: Tensor, b: Tensor, again: Again, onto: Tensor | None = None) -> Tensor:
-        """The gradient of A: alpha G op(B)^T, plus ``onto``, that of another product with A."""
+        """Return the gradient of A: alpha G op(B)^T, plus ``onto``, that of A's other product."""
         transpose_a, transpose_b = self.transposes
         y = b.unsqueeze(-1) if len(self.shapes[1]) == 1 else b
         y = y if transpose_b else y.mT
         return self._product(self._whole(g), y, 0, transpose_a, again, onto)
 
     def of_b(self, g: Tensor, a: Tensor, again: Again) -> Tensor:
-        """The gradient of B: alpha op(A)^T G."""
+        """Return the gradient of B: alpha op(A)^T G."""
         transpose_a, transpose_b = self.transposes
         g = self._whole(g)
         x = a.unsqueeze(0) if len(self.shapes[0]) == 1 else a
@@ -62,8 +62,8 @@ class Sides(NamedTuple):
         return self._product(x.mT, g, 1, transpose_b, again)
 
     def _whole(self, g: Tensor) -> Tensor:
-        """The gradient of D as a matrix, even if A or B is a vector, in the operands' dtype."""
-        # D may be float32 where A and B have 16 bits: their gradients have 16 bits, too.
+        """Return the gradient of D in the operands' dtype, as a matrix even for vectors A or B."""
+        # D may be float32 for 16-bit A and B, whose gradients have 16 bits, too.
         g = g if g.dtype == self.dtype else g.to(self.dtype)
         g = g.unsqueeze(-1) if len(self.shapes[1]) == 1 else g
         return g.unsqueeze(-2) if len(self.shapes[0]) == 1 else g
@@ -72,10 +72,11 @@ class Sides(NamedTuple):
         self, x: Tensor, y: Tensor, side: int, is_transposed: bool, again: Again,
         onto: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """alpha X Y + ``onto``, the gradient of an operand or of its transpose, in its shape.
+        """Return alpha X Y + ``onto``, the gradient of an operand or its transpose, in its shape.
 
-        It is summed over the dimensions along which the operand was broadcast. It is column-major
-        if the operand is, because autograd copies a parameter's gradient that has other strides.
+        The gradient is summed over the dimensions along which the operand was broadcast. It is
+        column-major if the operand is, because autograd copies a parameter's gradient that has
+        other strides.
         """
         shape, by_columns = self.shapes[side], self.by_columns[side]
         if by_columns != is_transposed:
@@ -87,7 +88,7 @@ class Sides(NamedTuple):
             else:
                 c = onto.mT if by_columns else onto.reshape(*batch, x.shape[-2], y.shape[-1])
                 found = again(x, y, c, alpha=self.alpha, beta=1.0)
-        else:  # products of 16 bits are summed before they are rounded
+        else:  # 16-bit products are summed before they are rounded
             sums = getattr(torch, ACCUMULATORS[str(self.dtype).removeprefix("torch.")])
             parts = again(x, y, alpha=self.alpha, out_dtype=sums)
             found = parts.sum_to_size(*batch, *parts.shape[-2:])
@@ -102,14 +103,14 @@ class Sides(NamedTuple):
 class Product(torch.autograd.Function):  # type: ignore[misc]
     """A product that autograd records.
 
-    With G the gradient of D, that of A is alpha G op(B), that of B alpha op(A) G, by transposed
-    views and no copies, and that of C is beta G. Autograd records these products in turn where a
-    gradient of the gradient is asked for.
+    If G is the gradient of D, then that of A is alpha G op(B)^T, that of B is alpha op(A)^T G, both
+    from transposed views without copies, and that of C is beta G. For second derivatives autograd
+    records these products in turn.
     """
 
     @staticmethod
     def forward(
-        ctx: Any,  # not set up apart, for which PyTorch takes 15 µs a call
+        ctx: Any,  # no separate setup_context, for which PyTorch takes 15 µs a call
         a: Tensor,
         b: Tensor,
         c: Tensor | None,
@@ -120,8 +121,8 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         answer: Callable[[], Tensor],
         again: Again,
     ) -> Tensor:
-        """D by ``answer``; the gradients by ``again``, which autograd can record."""
-        result = answer()  # first, for it says what is wrong with an input
+        """Compute D by ``answer``; the gradients use ``again``, which autograd can record."""
+        result = answer()  # first, because it raises the error if an input is wrong
         needs_a, needs_b = ctx.needs_input_grad[:2]
         ctx.save_for_backward(a if needs_b else None, b if needs_a else None)
         ctx.sides = Sides.of(a, b, alpha, transpose_a, transpose_b)
@@ -130,7 +131,7 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of A, B and C, as far as they are asked for."""
+        """Return the gradients of A, B and C; None for those that are not needed."""
         a, b = ctx.saved_tensors
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
         of_a = ctx.sides.of_a(of_d, b, ctx.again) if needs_a else None

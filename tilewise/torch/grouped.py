@@ -1,4 +1,4 @@
-"""``tilewise::grouped_matmul``, an operator of PyTorch's: gradients, autocast, graphs.
+"""``tilewise::grouped_matmul``, an operator of PyTorch's with gradients, autocast and graphs.
 
 References
 ----------
@@ -35,32 +35,32 @@ def grouped_matmul(
     epilogue: Callable[..., Any] | None = None,
     **operands: Any,
 ) -> Any:
-    """:func:`tilewise.grouped_matmul` of tensors, with gradients.
+    """Return :func:`tilewise.grouped_matmul` of tensors, with gradients.
 
-    In a graph of ``torch.compile`` it is the operator ``torch.ops.tilewise.grouped_matmul``, and
-    its gradients are grouped products by it; nothing in it waits for the GPU. Under
+    In a graph of ``torch.compile`` it is the operator ``torch.ops.tilewise.grouped_matmul``, whose
+    gradients are grouped products by the same operator; nothing in it waits for the GPU. Under
     ``torch.autocast`` it multiplies in autocast's dtype.
 
     Parameters
     ----------
     x, w, offsets, out, out_dtype, device, check_offsets, epilogue, operands
-        As :func:`tilewise.grouped_matmul` takes them. Autograd records nothing that is written to
-        ``out``. An epilogue is part of the kernel where autograd records nothing; else PyTorch
-        computes it, in the dtype of the sums. With ``out``, ``check_offsets`` or an epilogue,
-        ``torch.compile`` ends its graph and begins another behind the call.
+        The arguments of :func:`tilewise.grouped_matmul`. Autograd does not record a product that is
+        written to ``out``. An epilogue is part of the kernel unless autograd records it; then
+        PyTorch computes it, in the dtype of the sums. With ``out``, ``check_offsets`` or an
+        epilogue, ``torch.compile`` ends its graph and begins another after the call.
 
     Returns
     -------
     Tensor, (rows, n) or (groups, m, n)
-        ``out``, or a contiguous one.
+        ``out``, or a contiguous tensor.
 
     Raises
     ------
     TypeError
-        If one of the arguments is no tensor, or as :func:`tilewise.grouped_matmul`.
+        If an argument is not a tensor, and as in :func:`tilewise.grouped_matmul`.
     ValueError
-        As :func:`tilewise.grouped_matmul`; where ``out`` is given and a tensor requires a gradient;
-        where ``device`` is given and PyTorch has to see the product.
+        As in :func:`tilewise.grouped_matmul`; if ``out`` is given and a tensor requires a gradient;
+        or if ``device`` is given and PyTorch has to see the product.
 
     Examples
     --------
@@ -113,12 +113,12 @@ def grouped_matmul(
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _outside_the_graph(*args: Any, **options: Any) -> Any:
-    """Break the graph, as what no operator can be told is asked for."""
+    """Break the graph, because an operator can't take these arguments."""
     return grouped_matmul(*args, **options)
 
 
 def _with_epilogue(x: Tensor, w: Tensor, offsets: Tensor, asked: Asked, kind: Any) -> Any:
-    """Apply an epilogue by PyTorch's functions, which it differentiates, to sums in their dtype."""
+    """Apply an epilogue by PyTorch's functions, which have gradients, to sums in their dtype."""
     library = library_of(x)
     assert library is not None
     dtype = x.dtype
@@ -155,7 +155,7 @@ def _operator(
 
 @_operator.register_fake  # type: ignore[untyped-decorator]
 def _shaped(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
-    """A result without elements, for graphs; what is wrong is said as in a call."""
+    """Return a result without values, for graphs; raise the errors of a call."""
     library = library_of(x)
     assert library is not None
     kind = grouped.dtypes(library, x, w, (), out_dtype)[1]
@@ -172,14 +172,14 @@ def _saved(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 
 def _gradients(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
-    """The gradients of x and of w, which are grouped products too, by views and no copies."""
+    """Return the gradients of x and of w, which are grouped products of views, without copies."""
     x, w, offsets = ctx.saved_tensors
     g = of_d.to(ctx.dtype)
     of_x = of_w = None
     if w is not None:
         of_x = _operator(g, w.mT, offsets) if ctx.is_of_rows else _operator(w, g.mT, offsets).mT
     if x is not None:
-        # It lies as w does: autograd copies a gradient that does not.
+        # The gradient has w's layout, because autograd copies a gradient that has another.
         turned = ctx.by_columns
         of_w = _operator(g.mT, x, offsets).mT if turned else _operator(x.mT, g, offsets)
     return of_x, of_w, None, None
@@ -208,5 +208,5 @@ for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
 def _operations(
     x: tuple[int, ...], w: tuple[int, ...], *_: Any, out_shape: Any = None, **options: Any
 ) -> int:
-    """Multiplications and additions, for ``FlopCounterMode``, which gives shapes."""
+    """Return the number of operations, for ``FlopCounterMode``, which passes shapes."""
     return 2 * x[0] * x[1] * w[-1]

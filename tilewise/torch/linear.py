@@ -1,4 +1,4 @@
-"""Linear layers by :func:`tilewise.torch.matmul`."""
+"""Linear layers that multiply by :func:`tilewise.torch.matmul`."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tilewise.torch.operator import check_tensors, matmul
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
 _LINEAR, _INVARIANT = ("linear", False), ("linear", True)
-"""What records of layers' calls are found by, besides the tensors."""
+"""The keys by which records of layers' calls are found, besides the tensors."""
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """X W^T + bias, as ``torch.nn.functional.linear`` has it, with gradients.
+    """Return X W^T + bias, as ``torch.nn.functional.linear`` does, with gradients.
 
     Parameters
     ----------
     x : Tensor, (..., k)
     weight : Tensor, (n, k)
     bias : Tensor, (n,), optional
-        Added before the result is rounded.
+        The bias, which is added before the result is rounded.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     Raises
     ------
     TypeError, ValueError
-        As :func:`tilewise.torch.matmul`, and where ``weight`` or ``bias`` is of another shape.
+        As in :func:`tilewise.torch.matmul`, and if ``weight`` or ``bias`` has another shape.
 
     Examples
     --------
@@ -50,17 +50,17 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     check(x, weight, bias, torch.is_autocast_enabled(x.device.type))
     if bias is None:
         return matmul(x, weight, transpose_b=True)
-    # Added to the accumulators: 16-bit results are rounded once.
+    # The bias is added to the accumulators, so that 16-bit results are rounded once.
     return matmul(x, weight, transpose_b=True, epilogue=_BIASED, bias=bias)
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False) -> None:
-    """Refuse tensors that :func:`linear` does not take, though a product might.
+    """Raise an error for tensors that :func:`linear` does not take, though a product might.
 
     Parameters
     ----------
     x, weight, bias
-        As :func:`linear` takes them.
+        The arguments of :func:`linear`.
     is_cast : bool, optional
         Whether autocast gives the tensors one dtype.
     """
@@ -97,9 +97,9 @@ def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: 
 class _Layer(torch.autograd.Function):  # type: ignore[misc]
     """A layer that autograd records after its result was computed.
 
-    If G is the gradient of the result, that of X is G W, that of W is G^T X, and that of the bias
-    is G, which autograd sums over the rows. For second derivatives autograd records these products,
-    too.
+    If G is the gradient of the result, then that of X is G W, that of W is G^T X, and that of the
+    bias is G, which autograd sums over the rows. For second derivatives autograd records these
+    products, too.
     """
 
     @staticmethod
@@ -114,7 +114,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
-        """The gradients of X, the weight and the bias; None for those that need none."""
+        """Return the gradients of X, the weight and the bias; None for those not needed."""
         x, weight = ctx.saved_tensors
         of_x = None if weight is None else matmul(of_d, weight)
         of_weight = None
@@ -122,7 +122,8 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
             g, rows = (
                 each.unsqueeze(0) if each.ndim == 1 else each.flatten(0, -2) for each in (of_d, x)
             )
-            # Column-major if the weight is: autograd copies a gradient that has other strides.
+            # Column-major if the weight is, because autograd copies a gradient that has other
+            # strides.
             if ctx.strides[0] == 1 != ctx.strides[1]:
                 of_weight = matmul(rows, g, transpose_a=True).mT
             else:
@@ -135,7 +136,7 @@ _record = super(torch.autograd.Function, _Layer).apply
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
-    """``torch.nn.Linear``, multiplied by tilewise: the same arguments, parameters and state.
+    """A ``torch.nn.Linear`` that tilewise multiplies; arguments, parameters and state are the same.
 
     Examples
     --------
@@ -146,5 +147,5 @@ class Linear(torch.nn.Linear):  # type: ignore[misc]
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """X W^T + bias, of X with shape (..., in_features)."""
+        """Return X W^T + bias for X of shape (..., in_features)."""
         return linear(input, self.weight, self.bias)

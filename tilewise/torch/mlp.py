@@ -1,4 +1,4 @@
-"""Multilayer perceptrons: two linear layers with an activation between them, or a gated unit."""
+"""Multilayer perceptrons: two linear layers with an activation or a gated unit between them."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ def mlp(
     bias: Tensor | tuple[Tensor, Tensor] | None = None,
     down_bias: Tensor | None = None,
 ) -> Tensor:
-    """f(X W^T + bias) D^T + down_bias, where f is an activation, in two launches.
+    """Return f(X W^T + bias) D^T + down_bias, where f is an activation, in two launches.
 
-    For a gated unit, as SwiGLU or GeGLU, ``weight`` is two matrices, and the hidden values are
+    For a gated unit such as SwiGLU or GeGLU, ``weight`` is two matrices, and the hidden values are
     f(gate) * up, where gate = X W_gate^T + bias_gate and up = X W_up^T + bias_up.
 
     Parameters
     ----------
     x : Tensor, (..., k)
     weight : Tensor, (h, k), or tuple of two
-        As in ``torch.nn.Linear``. Two matrices are those of gate and of up.
+        The weight, as in ``torch.nn.Linear``. Two matrices are those of gate and of up.
     down : Tensor, (n, h)
     activation : str or callable
         ``"gelu"``, ``"gelu_tanh"``, ``"leaky_relu"``, ``"relu"``, ``"sigmoid"``, ``"silu"``,
-        ``"softplus"`` or ``"tanh"``: PyTorch's function with its default arguments. Or a function
-        of acc, for a gated unit of gate and up, as :func:`tilewise.matmul` takes it as
-        ``epilogue``. A function is traced at each call, unless it is a
+        ``"softplus"`` or ``"tanh"`` for PyTorch's function with its default arguments. Or a
+        function of acc, or for a gated unit of gate and up, as in ``epilogue`` of
+        :func:`tilewise.matmul`. A function is traced at each call, unless it is a
         :class:`tilewise.Epilogue`.
     bias : Tensor, (h,), or tuple of two, optional
     down_bias : Tensor, (n,), optional
-        Biases may have another dtype than the matrices.
+        The bias of the second layer. Biases may have another dtype than the matrices.
 
     Returns
     -------
     Tensor, (..., n)
-        Its dtype is that of X, or under autocast, autocast's.
+        The result, with the dtype of X, or under autocast with autocast's dtype.
 
     Raises
     ------
     TypeError
-        If an argument is no tensor, or the dtypes of X and the weights differ.
+        If an argument is not a tensor, or the dtypes of X and the weights differ.
     ValueError
         If shapes don't fit, tensors are on different devices, one of two biases is missing, or
-        there is no activation of that name.
+        there is no activation with that name.
     TraceError
         If the activation does something that a kernel can't do.
 
@@ -93,7 +93,7 @@ def mlp(
         )
     named = [("x", x), ("down", down), ("down_bias", down_bias)]
     for what, value in (*named[:2], *(("weight", w) for w in weights)):
-        if value is None:  # which is no error of what may be left out
+        if value is None:  # None is an error here, unlike for optional tensors
             raise TypeError(f"{what} is None, not a torch.Tensor")
     check_tensors([*named, *(("weight", w) for w in weights), *(("bias", b) for b in biases)])
     if torch.compiler.is_compiling():
@@ -109,7 +109,7 @@ def mlp(
 
 
 def _mlp(layers: Layers, function: Traced) -> Tensor:
-    """`mlp` outside of graphs and of autocast."""
+    """Compute `mlp` outside of graphs and of autocast."""
     if not fits(layers):
         check(layers)
     way = route(*layers.tensors)
@@ -155,7 +155,7 @@ def _by_operator(layers: Layers, text: str) -> Tensor:
 
 
 def _by_pytorch(layers: Layers, function: Any) -> Tensor:
-    """The MLP of products and functions that ``torch.func``'s transformations differentiate."""
+    """Compute the MLP by products and functions that ``torch.func`` can transform."""
     x, weights, biases, down, down_bias = layers
     asked = Asked(function, biases, APART if len(weights) == 2 else None)
     b = weights if len(weights) == 2 else weights[0]

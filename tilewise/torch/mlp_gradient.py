@@ -1,9 +1,9 @@
 """Multilayer perceptrons in training, with an activation or a gated unit.
 
 The forward pass is two products, and the activation is the epilogue of the first. In the backward
-pass, the product that gives the gradient of the hidden values has the derivative of the activation
-as its epilogue, so its result is the gradient of the first product's sums. For a gated unit, one
-launch gives the gradients of both sums.
+pass, the product that computes the gradient of the hidden values has the derivative of the
+activation as its epilogue, so its result is the gradient of the first product's sums. For a gated
+unit, one launch computes the gradients of both sums.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Layers(NamedTuple):
     ----------
     x : Tensor, (..., k)
     weights : tuple of Tensor, (h, k)
-        One, or for a gated unit two, of gate and of up.
+        One weight, or for a gated unit two, of gate and of up.
     biases : tuple of Tensor, (h,)
-        As many as weights, or none.
+        As many biases as weights, or none.
     down : Tensor, (n, h)
     down_bias : Tensor or None, (n,)
     """
@@ -51,7 +51,7 @@ class Layers(NamedTuple):
         return (self.x, *self.weights, *self.biases, self.down, *last)
 
     def like(self, values: Sequence[Any]) -> Layers:
-        """Arrange values, one for each of `tensors`, as the tensors are arranged here."""
+        """Return values, one for each of `tensors`, in the places of the tensors."""
         to_biases = 1 + len(self.weights)
         to_down = to_biases + len(self.biases)
         last = None if self.down_bias is None else values[to_down + 1]
@@ -67,9 +67,9 @@ class Products(NamedTuple):
     Attributes
     ----------
     matmul : callable
-        Called as ``matmul(x, y, c, alpha=..., beta=..., out_dtype=...)``.
+        A function called as ``matmul(x, y, c, alpha=..., beta=..., out_dtype=...)``.
     fused : callable
-        ``fused(a, b, c, asked)`` is A B + C with an epilogue that returns a tuple.
+        A function: ``fused(a, b, c, asked)`` is A B + C with an epilogue that returns a tuple.
     """
 
     matmul: Callable[..., Tensor]
@@ -79,7 +79,7 @@ class Products(NamedTuple):
 def wanted_of(layers: Layers, needs: Sequence[bool]) -> tuple[int, ...]:
     """Return which of the first product's sums need gradients: all, or none.
 
-    ``needs`` says of each tensor whether it needs a gradient.
+    ``needs`` has for each tensor whether it needs a gradient.
     """
     of = layers.like(needs)
     is_wanted = of.x or any(of.weights) or any(of.biases)
@@ -87,7 +87,7 @@ def wanted_of(layers: Layers, needs: Sequence[bool]) -> tuple[int, ...]:
 
 
 def forward(layers: Layers, made: Trained, by: Answer) -> list[Tensor]:
-    """Return the result, the hidden values, and what else is stored for the backward pass."""
+    """Return the result, the hidden values, and the other values for the backward pass."""
     x, weights, biases, down, down_bias = layers
     is_gated = len(weights) == 2
     b = weights if is_gated else weights[0]
@@ -98,7 +98,7 @@ def forward(layers: Layers, made: Trained, by: Answer) -> list[Tensor]:
 
 
 class Mlp(torch.autograd.Function):  # type: ignore[misc]
-    """An MLP that autograd records. It returns the result, the hidden values, and what it stored.
+    """An MLP that autograd records. It returns the result, hidden values and stored values.
 
     Hidden values and stored values are results, so that second derivatives reach them.
     """
@@ -139,7 +139,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
     def backward(
         ctx: Any, of_y: Tensor | None, *of_hidden: Tensor | None
     ) -> tuple[Tensor | None, ...]:
-        """The gradients of the tensors that need one; None for the others."""
+        """Return the gradients of the tensors that need one; None for the others."""
         needs = ctx.layers.like(ctx.needs_input_grad[_BEFORE:])
         count, again = len(ctx.first), ctx.products.matmul
         x, *rest = ctx.saved_tensors

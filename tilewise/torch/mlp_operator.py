@@ -1,6 +1,7 @@
-"""``tilewise::mlp``, a multilayer perceptron as an operator of PyTorch's, with a gradient.
+"""``tilewise::mlp``, an operator of PyTorch's for a multilayer perceptron, with a gradient.
 
-The activation is the text of a traced function (:mod:`tilewise.epilogue.written`).
+The operator takes the activation as the text of a traced function
+(:mod:`tilewise.epilogue.written`).
 
 References
 ----------
@@ -51,7 +52,7 @@ def _kernel(
 
 
 def fits(layers: Layers) -> bool:
-    """Whether shapes and dtypes fit one another: a fast test before :func:`check`."""
+    """Return whether shapes and dtypes fit one another: a fast test before :func:`check`."""
     x, weights, biases, down, down_bias = layers
     first, dtype = weights[0].shape, x.dtype
     return (
@@ -68,7 +69,7 @@ def fits(layers: Layers) -> bool:
 
 
 def check(layers: Layers) -> None:
-    """Raise if the tensors' shapes, dtypes or devices don't fit one another.
+    """Raise an error if the tensors' shapes, dtypes or devices don't fit one another.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def _shaped(
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
-    """Return results without values, as ``torch.library.register_fake`` wants them."""
+    """Return results without values, for ``torch.library.register_fake``."""
     check(Layers(x, tuple(weights), tuple(biases), down, down_bias))
     lead = x.shape[:-1]
     found = [x.new_empty((*lead, down.shape[0]))]
@@ -138,7 +139,7 @@ def _recorded(
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
-    """Record the operator for autograd if needed, and call what is below autograd."""
+    """Record the operator for autograd if needed, and call the operator below autograd."""
 
     def below() -> list[Tensor]:
         with torch._C._AutoDispatchBelowAutograd():
@@ -179,6 +180,6 @@ def _operations(
     out_shape: Any = None,
     **options: Any,
 ) -> int:
-    """Multiplications and additions of the products; ``FlopCounterMode`` passes shapes."""
+    """Return the number of operations of the products; ``FlopCounterMode`` passes shapes."""
     rows = math.prod(x[:-1])
     return 2 * rows * (len(weights) * math.prod(weights[0]) + math.prod(down))

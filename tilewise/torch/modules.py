@@ -1,4 +1,4 @@
-"""Modules that are multilayer perceptrons, computed by :func:`tilewise.torch.mlp`."""
+"""Modules that are multilayer perceptrons, which :func:`tilewise.torch.mlp` computes."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LINEAR = (torch.nn.Linear, Linear)
 
 
 def is_plain(layer: Module) -> bool:
-    """Whether calling a linear layer is one product, and nothing else."""
+    """Return whether calling a linear layer computes one product, and nothing else."""
     return type(layer) in _LINEAR and "forward" not in vars(layer) and not has_hooks(layer)
 
 
 def _are_plain(first: tuple[Module, ...], down: Module) -> bool:
-    """Whether linear layers can be called as one MLP."""
+    """Return whether linear layers can be called as one MLP."""
     if not (all(map(is_plain, first)) and is_plain(down)):
         return False
     count = sum(layer.bias is not None for layer in first)
@@ -46,10 +46,10 @@ def _as_one(x: Tensor, first: tuple[Module, ...], activation: str, down: Module)
 
 
 class Sequential(torch.nn.Sequential):  # type: ignore[misc]
-    """``torch.nn.Sequential`` that computes two linear layers around an activation as one MLP.
+    """A ``torch.nn.Sequential`` that computes two linear layers around an activation as one MLP.
 
-    Each call looks at the modules anew, so a layer that has hooks by then, or was replaced by
-    another module, is called by itself.
+    Each call looks at the modules anew, so a layer that has got hooks, or was replaced by another
+    module, is called by itself.
 
     Examples
     --------
@@ -77,7 +77,7 @@ class Sequential(torch.nn.Sequential):  # type: ignore[misc]
 def activation_at(modules: list[Module], at: int) -> str | None:
     """Return the activation between two linear layers, the first of which is ``modules[at]``.
 
-    None if the three modules there are no MLP.
+    Return None if the three modules there are not an MLP.
     """
     if at + 2 >= len(modules):
         return None
@@ -95,7 +95,7 @@ def made_one(module: Module, pattern: Pattern) -> None:
 
 @cache
 def _class_of(kind: Any, pattern: Pattern) -> Any:
-    """Return a subclass of ``kind``, whose ``forward`` is known to be this MLP."""
+    """Return a subclass of ``kind`` whose ``forward`` computes this MLP."""
 
     def forward(self: Module, x: Tensor) -> Tensor:
         """Compute the MLP; layer by layer if the modules have changed since."""
@@ -112,7 +112,7 @@ def _class_of(kind: Any, pattern: Pattern) -> Any:
         return kind.forward(self, x)
 
     def reduced(self: Module, _: Any) -> Any:
-        """Pickle the module by ``kind`` and the pattern: no module has the subclass by name."""
+        """Pickle the module by ``kind`` and the pattern, as its class has no name in any module."""
         return _again, (kind, pattern), vars(self)
 
     words = {

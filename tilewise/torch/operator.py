@@ -1,4 +1,4 @@
-"""``tilewise::matmul``, an operator of PyTorch's: gradients, autocast, graphs.
+"""``tilewise::matmul``, an operator of PyTorch's with gradients, autocast and graphs.
 
 References
 ----------
@@ -54,37 +54,37 @@ def matmul(
     invariant: bool | None = None,
     **operands: Any,
 ) -> Any:
-    """alpha op(A) op(B) + beta C of tensors, with gradients, or a function of that.
+    """Return alpha op(A) op(B) + beta C of tensors, or a function of it, with gradients.
 
-    :func:`tilewise.matmul` of tensors does the same. In a graph of ``torch.compile`` it is the
-    operator ``torch.ops.tilewise.matmul``, and its gradients are products by it; nothing in it
-    waits for the GPU. Under ``torch.autocast`` it multiplies in autocast's dtype, as
+    :func:`tilewise.matmul` does the same for tensors. In a graph of ``torch.compile`` it is the
+    operator ``torch.ops.tilewise.matmul``, whose gradients are products by the same operator;
+    nothing in it waits for the GPU. Under ``torch.autocast`` it multiplies in autocast's dtype, as
     ``torch.matmul`` does.
 
     Parameters
     ----------
     a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, max_gpu_memory
     epilogue, pairs, invariant, operands
-        As :func:`tilewise.matmul` takes them. Autograd records nothing that is written to ``out``.
-        With ``out``, ``device``, ``max_gpu_memory`` or ``invariant``, ``torch.compile`` ends its
-        graph and begins another behind the call. Under autocast ``device`` and ``max_gpu_memory``
-        can't be given. An epilogue is part of the kernel also where autograd records it: the kernel
-        stores what the derivative needs besides, in the dtype of the results. In a graph it is the
-        operator ``torch.ops.tilewise.fused_matmul``.
+        The arguments of :func:`tilewise.matmul`. Autograd does not record a product that is written
+        to ``out``. With ``out``, ``device``, ``max_gpu_memory`` or ``invariant``, ``torch.compile``
+        ends its graph and begins another after the call. Under autocast ``device`` and
+        ``max_gpu_memory`` can't be given. An epilogue is part of the kernel even if autograd
+        records it: the kernel then also stores the values that the derivative needs, in the dtype
+        of the results. In a graph it is the operator ``torch.ops.tilewise.fused_matmul``.
 
     Returns
     -------
     Tensor, (..., m, n)
-        ``out``, or a contiguous one. The gradients of 16-bit A and B have 16 bits; over the
-        dimensions that A or B was broadcast to, they are summed in float32.
+        ``out``, or a contiguous tensor. The gradients of 16-bit A and B have 16 bits; over the
+        dimensions that A or B was broadcast along, they are summed in float32.
 
     Raises
     ------
     TypeError
-        If one of the arguments is no tensor, or as :func:`tilewise.matmul`.
+        If an argument is not a tensor, and as in :func:`tilewise.matmul`.
     ValueError
-        As :func:`tilewise.matmul`; where ``out`` is given, or ``invariant`` is True, and a tensor
-        requires a gradient; where ``device`` or ``max_gpu_memory`` is given under autocast.
+        As in :func:`tilewise.matmul`; if ``out`` is given, or ``invariant`` is True, and a tensor
+        requires a gradient; or if ``device`` or ``max_gpu_memory`` is given under autocast.
 
     Examples
     --------
@@ -153,7 +153,7 @@ def matmul(
     if transpose_b and b.ndim > 1:
         b = b.mT
     for what, value in (("alpha", alpha), ("beta", beta)):
-        # The dispatcher would take them, and wait for a tensor on a GPU.
+        # The dispatcher would accept these, and wait for a tensor on a GPU.
         if isinstance(value, bool | torch.Tensor | str):
             raise TypeError(f"{what} is {value!r}; it must be a number")
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
@@ -164,7 +164,7 @@ def matmul(
 
 
 def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
-    """Refuse what is no tensor."""
+    """Raise TypeError for an argument that is not a tensor."""
     for what, x in tensors:
         if x is not None and not isinstance(x, torch.Tensor):
             raise TypeError(
@@ -175,12 +175,12 @@ def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
 
 @torch._disable_dynamo  # type: ignore[untyped-decorator]
 def _outside_the_graph(*args: Any, **options: Any) -> Tensor:
-    """Break the graph, as what no operator can be told is asked for."""
+    """Break the graph, because an operator can't take these arguments."""
     return matmul(*args, **options)
 
 
 def _check_out(tensors: Iterable[tuple[str, Tensor | None]]) -> None:
-    """Refuse ``out`` where autograd would have to see that it is written."""
+    """Raise ValueError if autograd would have to record that ``out`` is written."""
     for what, x in tensors:
         if x is not None and x.requires_grad and torch.is_grad_enabled():
             raise ValueError(
@@ -204,7 +204,7 @@ def _kernel(
 def _result_of(
     a: Tensor, b: Tensor, c: Tensor | None, beta: float, out_dtype: Any
 ) -> tuple[tuple[int, ...], str]:
-    """The result's shape and dtype; what is wrong is said as :func:`tilewise.matmul` says it."""
+    """Return the result's shape and dtype; raise the errors of :func:`tilewise.matmul`."""
     library = library_of(a)
     assert library is not None
     given = [("a", a), ("b", b), *([] if c is None else [("c", c)])]
@@ -229,7 +229,7 @@ def _transformed(
     beta: float = 0.0,
     out_dtype: Any = None,
 ) -> Tensor:
-    """Compute it by PyTorch's own products, summed and rounded as the kernels do it."""
+    """Compute the product by PyTorch's own products, summed and rounded as the kernels do it."""
     _, dtype = _result_of(a, b, c, beta, out_dtype)
     sums = getattr(torch, ACCUMULATORS[dtype_name(a.dtype)])
     value = a.to(sums) @ b.to(sums)
@@ -249,7 +249,7 @@ def _shaped(
     beta: float = 0.0,
     out_dtype: Any = None,
 ) -> Tensor:
-    """A result without elements, for graphs."""
+    """Return a result without values, for graphs."""
     shape, dtype = _result_of(a, b, c, beta, out_dtype)
     return a.new_empty(shape, dtype=getattr(torch, dtype))
 
@@ -264,7 +264,7 @@ def _recorded(
     beta: float = 0.0,
     out_dtype: Any = None,
 ) -> Tensor:
-    """Record it for autograd, and go on to what is below autograd."""
+    """Record the operator for autograd if needed, and call the operator below autograd."""
 
     def below() -> Tensor:
         if _are_kernels_next(keys):
@@ -281,9 +281,9 @@ def _recorded(
 
 
 def _are_kernels_next(keys: Any) -> bool:
-    """Whether the dispatcher would call the kernels next, below autograd.
+    """Return whether the dispatcher would call the kernels next, below autograd.
 
-    Then they can be called at once, which takes less time.
+    If so, they can be called directly, which takes less time.
     """
     name = keys.raw_repr()
     found = _kernels_next.get(name)
@@ -307,7 +307,7 @@ def _under_autocast(
     beta: float = 0.0,
     out_dtype: Any = None,
 ) -> Tensor:
-    """Cast as PyTorch casts the inputs of ``torch.matmul``: all but float64."""
+    """Cast the inputs as PyTorch casts those of ``torch.matmul``: all but float64."""
     dtype = torch.get_autocast_dtype(device)
 
     def cast(x: Tensor, to: Any) -> Tensor:
@@ -336,6 +336,6 @@ torch.library.register_fake("tilewise::matmul", _shaped, lib=_library)
 def _operations(
     a: tuple[int, ...], b: tuple[int, ...], *_: Any, out_shape: Any = None, **options: Any
 ) -> int:
-    """Multiplications and additions, for ``FlopCounterMode``, which gives shapes."""
+    """Return the number of operations, for ``FlopCounterMode``, which passes shapes."""
     m, n, k, batch, _shape = shapes(a, b, False, False)
     return 2 * m * n * k * math.prod(batch)

@@ -1,7 +1,8 @@
-"""Recognizes modules whose ``forward`` is a multilayer perceptron, and only where that is sure.
+"""Recognize modules whose ``forward`` is certain to be a multilayer perceptron.
 
-The source of ``forward`` is read, and nothing is called. The source counts only if it compiles to
-the code that the function has. What it calls is looked up and compared as objects, not by name.
+This module reads the source of ``forward``, and calls nothing. The source counts only if it
+compiles to the code that the function has. The objects that it calls are looked up and compared by
+identity, not by name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 
 
 class Pattern(NamedTuple):
-    """An MLP of linear layers that are a module's children.
+    """An MLP whose linear layers are a module's children.
 
     Attributes
     ----------
@@ -31,7 +32,7 @@ class Pattern(NamedTuple):
     activation : str
         The name of the activation in :data:`tilewise.torch.activations.ACTIVATIONS`.
     module : str
-        The name of the child that is the activation; empty where it is a function.
+        The name of the child that is the activation; empty if it is a function.
     down : str
         The name of the last layer.
     """
@@ -48,18 +49,18 @@ class Pattern(NamedTuple):
 
 
 def has_hooks(module: Module) -> bool:
-    """Whether calling a module does more than its ``forward``."""
+    """Return whether calling a module does more than its ``forward``."""
     return any(getattr(module, hooks, None) for hooks in _HOOKS)
 
 
 def is_called_as_written(module: Module) -> bool:
-    """Whether calling a module calls its class's ``forward``, and besides at most hooks."""
+    """Return whether calling a module calls its class's ``forward``, and besides at most hooks."""
     own = vars(type(module))
     return "forward" not in vars(module) and "__call__" not in own and "_call_impl" not in own
 
 
 def pattern_of(module: Module) -> Pattern | None:
-    """Return the MLP that a module's ``forward`` computes; None where that is not sure."""
+    """Return the MLP that a module's ``forward`` computes; None if that is not certain."""
     forward = type(module).forward
     if not (isinstance(forward, FunctionType) and is_called_as_written(module)):
         return None
@@ -76,11 +77,11 @@ def pattern_of(module: Module) -> Pattern | None:
 
 
 class _Unknown(Exception):
-    """Raised where an expression is none of those that a pattern can have."""
+    """The error that an expression is none of those that a pattern can have."""
 
 
 def _source(forward: FunctionType) -> ast.FunctionDef | None:
-    """Return the syntax tree of a method of one argument; None where it may be another's."""
+    """Return the syntax tree of a method with one argument; None if it may be another method's."""
     code = forward.__code__
     try:
         text = "".join(inspect.findsource(forward)[0])
@@ -105,7 +106,8 @@ def _source(forward: FunctionType) -> ast.FunctionDef | None:
 def _parsed(text: str, name: str) -> tuple[ast.Module, tuple[CodeType, ...]]:
     """Return a file's syntax tree, and the code of all functions and classes in it.
 
-    The whole file is compiled, because how a method's calls compile depends on its imports.
+    The whole file is compiled, because the way that a method's calls compile depends on its
+    imports.
     """
 
     def inside(code: CodeType) -> Iterator[CodeType]:
@@ -125,7 +127,7 @@ def _is_same(x: CodeType, y: CodeType) -> bool:
 
 
 class _Reader:
-    """Reads a method's expressions as nested tuples, in which ``"x"`` is the argument."""
+    """A reader of a method's expressions as nested tuples, in which ``"x"`` is the argument."""
 
     def __init__(self, module: Module, forward: FunctionType) -> None:
         self.module, self.globals = module, forward.__globals__
@@ -211,7 +213,7 @@ _NAMED: tuple[tuple[Callable[..., Any], tuple[Any, ...], str], ...] = (
 
 
 def _matched(value: Any) -> Pattern | None:
-    """Return the MLP that an expression is; None if it is none."""
+    """Return the MLP that an expression computes; None if it is not one."""
     if value[0] != "linear" or not isinstance(value[2], tuple):
         return None
     _, down, hidden = value

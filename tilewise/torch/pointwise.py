@@ -1,4 +1,4 @@
-"""Applies a traced function, as the derivative of an epilogue, to tensors element by element."""
+"""Apply a traced function, such as the derivative of an epilogue, to the elements of tensors."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def pointwise(
     Parameters
     ----------
     function : Traced
-        Of one sum.
+        The function, of one sum.
     acc : Tensor
         The values of the function's sum; the results have its shape.
     operands : sequence of Tensor or float
-        In the function's order; tensors broadcast to ``acc``.
+        The operands in the function's order; tensors broadcast to ``acc``.
     dtypes : sequence of torch.dtype
-        Of the results.
+        The dtypes of the results.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def _by_kernel(
 def asked_of(
     function: Traced, acc: Tensor, operands: Sequence[Tensor | float], results: Sequence[Tensor]
 ) -> tuple[Pointwise, list[Tensor]]:
-    """Describe the launch, and return the tensors that it reads: operands, expanded to ``acc``.
+    """Return the description of the launch, and the tensors that it reads, expanded to ``acc``.
 
     ``acc`` and the results are contiguous and have one shape. An operand whose batch has no single
     stride is copied.

@@ -1,4 +1,4 @@
-"""A model's linear layers and multilayer perceptrons, replaced by those of tilewise."""
+"""Replace a model's linear layers and multilayer perceptrons by those of tilewise."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Module = Any
 
 @dataclass(frozen=True, repr=False)
 class Replaced(Record):
-    """What :func:`replace_linears` did; ``print`` shows it module by module.
+    """The result of :func:`replace_linears`; ``print`` shows it module by module.
 
     Attributes
     ----------
     replaced : tuple of str
-        The names of the modules that tilewise multiplies now.
+        The names of the modules that tilewise now multiplies.
     left : dict of str to str
         The names of the other linear layers, each with the reason.
     fused : dict of str to str
-        By the names of modules that are computed as multilayer perceptrons, what each computes, as
-        ``down(gelu(up))``.
+        The formula of each module that is computed as a multilayer perceptron, such as
+        ``down(gelu(up))``, by the module's name.
     """
 
     replaced: tuple[str, ...]
@@ -51,29 +51,29 @@ class Replaced(Record):
 def replace_linears(
     model: Module, where: Callable[[str, Module], bool] | None = None, *, mlps: bool = True
 ) -> Replaced:
-    """Have tilewise multiply in a model's ``torch.nn.Linear`` modules, in place.
+    """Make tilewise multiply in a model's ``torch.nn.Linear`` modules, in place.
 
-    A module stays the object that it is, with its parameters and its place in the model, and
-    becomes a :class:`Linear`: what is shared stays shared, and optimizers go on. What is more than
-    a plain ``torch.nn.Linear`` is left as it is, and the result says why. To undo it, set
+    A module remains the same object, with its parameters and its place in the model, and becomes a
+    :class:`Linear`: shared modules stay shared, and optimizers go on. A module that is more than a
+    plain ``torch.nn.Linear`` is left as it is, and the result says why. To undo it, set
     ``module.__class__ = torch.nn.Linear``.
 
-    Replaced layers around an activation are computed as one MLP (:func:`mlp`), if it is sure that
+    Replaced layers around an activation are computed as one MLP (:func:`mlp`) if it is certain that
     they are one: in a ``torch.nn.Sequential``, and in a module whose ``forward`` only returns
     ``self.down(activation(self.up(x)))`` or, if gated,
-    ``self.down(activation(self.gate(x)) * self.up(x))``, whatever the names. The module's source
-    is read for that, and must compile to the code that ``forward`` has. Each call tests that the
+    ``self.down(activation(self.gate(x)) * self.up(x))``, whatever the names. For that the module's
+    source is read, which must compile to the code that ``forward`` has. Each call tests that the
     layers have not changed.
 
     Parameters
     ----------
     model : torch.nn.Module
-        It may be a linear layer itself.
+        The model, which may itself be a linear layer.
     where : callable, optional
-        Called with a module's name and the module; only those for which it returns True are
-        replaced.
+        A function that is called with a module's name and the module; only modules for which it
+        returns True are replaced.
     mlps : bool, optional
-        Whether MLPs are fused.
+        Whether to fuse MLPs.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def replace_linears(
     Raises
     ------
     TypeError
-        If ``model`` is no module.
+        If ``model`` is not a module.
 
     Examples
     --------
@@ -144,12 +144,12 @@ def _of_sequential(modules: Sequence[tuple[str, Module]]) -> str:
 
 
 def _is_linear(module: Module) -> bool:
-    """Whether it is a linear layer, of PyTorch's or of a library's own, as quantised ones are."""
+    """Return whether it is a linear layer, PyTorch's or a library's own, such as quantised ones."""
     return isinstance(module, torch.nn.Linear) or type(module).__name__.endswith("Linear")
 
 
 def _why_not(module: Module) -> str:
-    """Why a linear layer is left as it is; empty where it is not."""
+    """Return why a linear layer is left as it is; empty if it is replaced."""
     kind = type(module)
     if kind is Linear:
         return "it is one of tilewise's already"

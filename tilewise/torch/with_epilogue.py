@@ -1,4 +1,4 @@
-"""Products with an epilogue that autograd, autocast, a mode or a graph of PyTorch's has to see."""
+"""Products with an epilogue that PyTorch's autograd, autocast, modes or graphs have to see."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def recorded(
     out_dtype: Any,
     place: Mapping[str, Any],
 ) -> Any:
-    """Compute a product with an epilogue by the route that PyTorch's state asks for.
+    """Compute a product with an epilogue by the route that PyTorch's state requires.
 
     Parameters
     ----------
     way : Route
     a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype
-        As in :func:`tilewise.matmul`.
+        The arguments of :func:`tilewise.matmul`.
     asked : Asked
         The epilogue.
     matmul : callable
@@ -88,7 +88,7 @@ def recorded(
         _check_place(place)
         library = library_of(a)
         assert library is not None
-        # This raises if an operand is wrong, and rounds numbers.
+        # This raises an error if an operand is wrong, and rounds numbers.
         found = fusion.fusion(library, asked, None, ACCUMULATORS[dtype_name(a.dtype)])
         assert found is not None
         results = _by_operator(
@@ -147,10 +147,10 @@ def in_graph(
 
 
 def constant_of(function: Any) -> Any:
-    """Return what stands for a function as a constant of a graph.
+    """Return the constant that represents a function in a graph.
 
-    That is the function itself, but for an Epilogue its key: before PyTorch 2.13,
-    ``torch.compile`` takes no object of another class as a constant.
+    The constant is the function itself, or the key of an Epilogue, because before PyTorch 2.13
+    ``torch.compile`` does not take objects of other classes as constants.
     """
     return function.key if isinstance(function, Epilogue) else function
 
@@ -162,10 +162,10 @@ def given_as(constant: Any) -> Any:
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str | None) -> Any:
-    """Return what a graph needs of an epilogue whose operands have these names.
+    """Return the data that a graph needs about an epilogue whose operands have these names.
 
-    It is the text, the operands' names in the epilogue's order, the pairs, the number of results,
-    whether they are a tuple, and the number of sums.
+    They are the text, the operands' names in the epilogue's order, the pairs, the number of
+    results, whether they are a tuple, and the number of sums.
     """
     asked = fusion.asked(
         given_as(epilogue),
@@ -184,7 +184,7 @@ def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str |
 def fused(a: Tensor, b: Tensor, c: Tensor | None, asked: Asked) -> tuple[Tensor, ...]:
     """Return A B + C with a traced epilogue that returns a tuple.
 
-    Autograd records it if it has to.
+    Autograd records it if needed.
     """
     beta = 0.0 if c is None else 1.0
     way = route(a, b, c, *asked.operands)
@@ -241,7 +241,7 @@ def _number(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return None
     is_number = isinstance(x, int | float | np.number) and not isinstance(x, bool)
-    return float(x) if is_number else x  # what is neither is refused with the other operands
+    return float(x) if is_number else x  # other objects are refused with the other operands
 
 
 def _check_place(place: Mapping[str, Any]) -> None:
@@ -274,7 +274,7 @@ def by_pytorch(
     sums: Callable[..., Tensor],
     dtype: Any,
 ) -> Any:
-    """Apply an epilogue to unrounded sums by PyTorch's functions, which PyTorch differentiates."""
+    """Apply an epilogue to unrounded sums by PyTorch's functions, which have gradients."""
     of_b: Sequence[Tensor] = b if asked.pairs == APART else (b,)
     if len(of_b) == 2 and of_b[0].shape != of_b[1].shape:
         raise ValueError(f"b[0] has shape {tuple(of_b[0].shape)} and b[1] {tuple(of_b[1].shape)}")
