@@ -1,1 +1,1 @@
-"""The ladder's kernels: one product, from one thread to the vendor's speed."""
+"""The ladder's kernels for one product, from one thread to the vendor's speed."""

@@ -1,4 +1,4 @@
-"""The whole ladder on one problem: every rung, each at the problem's size or as near as it can."""
+"""Run the whole ladder on one problem: every rung at the problem's size, or as near as it can."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ class Climb:
     Attributes
     ----------
     m, n, k : int
-        C is m x n, A is m x k, B is k x n.
+        The sizes: C is m x n, A is m x k, B is k x n.
     dtype : str or None
-        Of the rungs that take it; where it is None, every rung is run with its first.
+        The dtype, for the rungs that take it; None to run every rung with its first dtype.
     tile : int or None
-        For the rungs that take it; the others have their own, as all have where it is None.
+        The tile, for the rungs that take it; the others use their own, as all do for None.
     device : Device
     seed : int
-        Of the random matrices.
+        The seed of the random matrices.
     """
 
     m: int
@@ -44,11 +44,11 @@ class Climb:
 
     @property
     def rungs(self) -> tuple[Rung, ...]:
-        """Those that take the dtype, and that the device can run."""
+        """The rungs that take the dtype, and that the device can run."""
         return tuple(each for each in rungs_of(self.dtype) if each.runs_on(self.device.arch))
 
     def size(self, rung: Rung) -> tuple[tuple[int, int, int], str]:
-        """The size that ``rung`` is run at, and why where it is not the problem's own."""
+        """Return the size that ``rung`` is run at, and why it is not the problem's own."""
         m, n, k = self.m, self.n, self.k
         most = rung.most_elements
         if most is not None and m * n > most:
@@ -61,24 +61,24 @@ class Climb:
         return (m, n, k), ""
 
     def tile_of(self, rung: Rung) -> int | None:
-        """The tile that ``rung`` is run with; None where it has none.
+        """Return the tile that ``rung`` is run with; None if it has none.
 
         Raises
         ------
         TypeError, ValueError
-            If ``tile`` is none of any rung.
+            If ``tile`` is not a tile of any rung.
         """
         return tile_each(self.tile)[rung.name]
 
     def tile_note(self, rung: Rung) -> str:
-        """Why ``rung`` is not run with the tile that is asked for; empty where it is."""
+        """Return why ``rung`` is not run with the tile that is asked for; empty if it is."""
         if not rung.tiles or self.tile is None or self.tile in rung.tiles:
             return ""
         return f"it takes {listed(rung.tiles)}"
 
     @property
     def notes(self) -> list[str]:
-        """What is to be said of a product with nothing to multiply, and of rungs left out."""
+        """Remarks on a product with nothing to multiply, and on rungs that are left out."""
         if not self.m or not self.n:
             return [NO_ELEMENTS]
         nothing = "k is 0: every element of C is an empty sum, 0, and there is nothing to load"
@@ -90,7 +90,7 @@ class Climb:
         Parameters
         ----------
         step : callable
-            Called with the name of each rung before it runs.
+            A function that is called with the name of each rung before it runs.
 
         Returns
         -------
@@ -103,14 +103,14 @@ class Climb:
         Raises
         ------
         ValueError
-            If the problem or the tile is none.
+            If the problem or the tile is invalid.
         LaunchError
             If the device can run none of the rungs that take the dtype.
         """
         if not self.rungs:
             why = "; ".join(left_out(self.device.arch, self.dtype))
             raise LaunchError(f"no rung of {self.dtype}: {why}")
-        for rung in self.rungs:  # a bad tile is said before the first rung's work
+        for rung in self.rungs:  # a bad tile raises an error before the first rung's work
             self.tile_of(rung)
         rows = [self._row(rung, step) for rung in self.rungs]
         return {

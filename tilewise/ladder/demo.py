@@ -1,4 +1,4 @@
-"""What ``tilewise demo`` multiplies: a picture, and a matrix that mirrors and blurs it."""
+"""The product of ``tilewise demo``: a picture, and a matrix that mirrors and blurs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CELL_ROWS, CELL_COLUMNS = 8, 4
 
 
 def picture() -> npt.NDArray[np.float32]:
-    """A crescent moon, four stars and hills: float32, shape (128, 128), 0 dark to 1 bright."""
+    """Return a picture of a moon and hills: float32, shape (128, 128), 0 dark to 1 bright."""
     row, column = np.mgrid[0:SIZE, 0:SIZE]
     shade = np.zeros((SIZE, SIZE), dtype=np.float32)
     disc = (column - 48) ** 2 + (row - 48) ** 2 < 38**2
@@ -32,10 +32,10 @@ def picture() -> npt.NDArray[np.float32]:
 
 
 def mirror_and_blur(width: float = 5.0) -> npt.NDArray[np.float32]:
-    """The matrix B for which A·B is A mirrored left to right and blurred along its rows.
+    """Return the matrix B for which A·B is A mirrored left to right and blurred along its rows.
 
     Column j of B holds the weights with which the columns of A are mixed into column j of the
-    product: a Gaussian around column 127 - j, its sum 1.
+    product: a Gaussian around column 127 - j, with the sum 1.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def mirror_and_blur(width: float = 5.0) -> npt.NDArray[np.float32]:
 
 
 def as_text(shade: npt.NDArray[np.floating]) -> list[str]:
-    """``shade``, shape (128, 128), as 16 lines of 32 characters, dense ones for bright."""
+    """Return ``shade``, shape (128, 128), as 16 lines of 32 characters, dense ones for bright."""
     rows, columns = shade.shape
     cells = shade.reshape(rows // CELL_ROWS, CELL_ROWS, columns // CELL_COLUMNS, CELL_COLUMNS)
     levels = np.rint(np.clip(cells.mean(axis=(1, 3)), 0, 1) * (len(SHADES) - 1)).astype(int)
@@ -67,9 +67,9 @@ class Demonstration(Shown):
     Attributes
     ----------
     before, after : ndarray, float32, shape (128, 128)
-        A, and C as ``tiled`` computed it.
+        A, and the C that ``tiled`` computed.
     coalesced, tiled : RunResult
-        The same product without tiles and with.
+        The results of the same product without tiles and with tiles.
     """
 
     before: npt.NDArray[np.float32]
@@ -101,7 +101,7 @@ def multiply(device: str | Device = "auto") -> Demonstration:
     Raises
     ------
     DeviceUnavailableError
-        If the device is not there.
+        If the device is not available.
     """
     a, b = picture(), mirror_and_blur()
     coalesced = run("coalesced", a, b, device=device)

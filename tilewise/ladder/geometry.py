@@ -19,11 +19,11 @@ from tilewise.gemm.product import ALIGNMENT, REAL
 from tilewise.places import ITEM_SIZES, Dim3, TensorMap
 from tilewise.precision import DTYPES, HALVES, REALS, name_of
 
-TILES = range(2, 33)  # TILE x TILE threads a block, and a block has at most 1024
+TILES = range(2, 33)  # TILE x TILE threads a block, which has at most 1024
 THREADS_A_BLOCK = MAX_THREADS
 GRID_X, GRID_Y, _ = MAX_GRID
 WARP = 32  # threads
-DEFAULT_SIZE = 64  # of m, n and k, where none is given
+DEFAULT_SIZE = 64  # the default of m, n and k
 
 RINGS = {
     tile: {
@@ -34,10 +34,11 @@ RINGS = {
         64: (64, 64, 32, 32, 4, 4), 128: (128, 128, 32, 64, 4, 2), 256: (128, 256, 32, 64, 4, 1),
     }.items()
 }  # fmt: skip
-"""The tiles of ``multistage``, by the width of a block's; 99 KB of shared memory hold each ring."""
+"""The tiles of ``multistage``, by the width of a block's tile; each ring fits 99 KB."""
 RING_RATES = {64: 0.5, 128: 0.9, 256: 1.0}
-"""How fast a multiprocessor should be with them, by the bytes of L2 that a multiply-add takes; an
-estimate, not measured."""
+"""The relative speed of a multiprocessor with these tiles, estimated from the L2 bytes of a
+multiply-add and not measured.
+"""
 
 Geometry = tuple[Dim3, Dim3]
 Macros = dict[str, int]
@@ -45,7 +46,7 @@ Rule = Callable[[int, int, int, str], Geometry]
 
 
 class Sizes(NamedTuple):
-    """A product's sizes: C is m x n, A is m x k; leading dimensions are in elements."""
+    """The sizes of a product: C is m x n, A is m x k; leading dimensions are in elements."""
 
     m: int
     n: int
@@ -69,12 +70,12 @@ def one_block(m: int, n: int, tile: int, dtype: str) -> Geometry:
 
 
 def rows_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
-    """Blocks of ``tile`` x ``tile`` threads over C, its rows along x."""
+    """Return blocks of ``tile`` x ``tile`` threads over C, with its rows along x."""
     return (_tiles(m, tile, "m", GRID_X), _tiles(n, tile, "n", GRID_Y), 1), (tile, tile, 1)
 
 
 def columns_along_x(m: int, n: int, tile: int, dtype: str = "") -> Geometry:
-    """Blocks of ``tile`` x ``tile`` threads over C, its columns along x."""
+    """Return blocks of ``tile`` x ``tile`` threads over C, with its columns along x."""
     return (_tiles(n, tile, "n", GRID_X), _tiles(m, tile, "m", GRID_Y), 1), (tile, tile, 1)
 
 
@@ -95,31 +96,32 @@ def square(tile: int, dtype: str) -> Macros:
 
 
 def column(tile: int, dtype: str) -> Macros:
-    """Of threads that compute a column of elements."""
+    """Return the macros for threads that compute a column of elements each."""
     return {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8, "THREAD_M": 8}
 
 
 def rectangle(tile: int, dtype: str) -> Macros:
-    """Of threads that compute a square of elements, so many that a warp's fit the tile."""
+    """Return the macros for threads that compute a square of elements each, in whole warps."""
     edge = 8 if tile >= 64 else 4
     blocks = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 8}
     return {**blocks, "THREAD_M": edge, "THREAD_N": edge}
 
 
 def fragments(tile: int, dtype: str) -> Macros:
-    """Of warps that compute tiles of their own, by tensor cores."""
+    """Return the macros for warps that compute tiles of their own, by tensor cores."""
     block = {"BLOCK_M": tile, "BLOCK_N": tile, "BLOCK_K": 32}
     return block | {"WARP_M": tile // 2, "WARP_N": 32 if tile > 64 else tile // 2}
 
 
 def ring(tile: int, dtype: str) -> Macros:
-    """Of a ring of tiles of 16-bit elements, a warp's 64 x 64 of C where they are so large."""
+    """Return the macros for a ring of tiles of 16-bit elements."""
     return RINGS[tile]
 
 
 def ring_tile(m: int, n: int, k: int, dtype: str) -> int:
-    """The tile with which a product should be the fastest on an H200: by the blocks of the
-    multiprocessor that has the most of them."""
+    """Return the tile that should be the fastest for a product on an H200, by the time of the
+    multiprocessor with the most blocks.
+    """
 
     def cost(tile: int) -> float:
         sizes = RINGS[tile]
@@ -132,7 +134,7 @@ def ring_tile(m: int, n: int, k: int, dtype: str) -> int:
 
 
 def ring_bytes(macros: Macros) -> int:
-    """Shared memory of a ring of tiles."""
+    """Return the bytes of shared memory of a ring of tiles."""
     deep = (macros["BLOCK_M"] + macros["BLOCK_N"]) * macros["BLOCK_K"]
     return 2 * macros["STAGES"] * deep
 
@@ -146,7 +148,7 @@ def tuned_options(tile: int, dtype: str) -> tuple[str, ...]:
 
 
 def tuned_tile(m: int, n: int, k: int, dtype: str) -> int:
-    """Of those that were measured, that with which a product should be the fastest on an H200."""
+    """Return the measured tile that should be the fastest for a product on an H200."""
     a, b = (each * ITEM_SIZES[dtype] % ALIGNMENT != 0 for each in (k, n))
     table = _tuned_table(dtype, a, b)
     seconds = table.seconds(max(m, 1), max(n, 1), k, 1, is_unaligned=b)[:, 0]
@@ -162,14 +164,14 @@ def _measured(dtype: str) -> list[int]:
 
 @cache
 def _tuned_table(dtype: str, a_is_unaligned: bool, b_is_unaligned: bool) -> Table:
-    """Return the times of the rung's tiles; A is K-major and B is not."""
+    """Return the times of the rung's tiles, with a K-major A and an MN-major B."""
     a, b = Access(True, a_is_unaligned), Access(False, b_is_unaligned)
     ways = [Way(TUNED[dtype][tile], a, b) for tile in _measured(dtype)]
-    return Table(dtype, H200, ways, factors={})  # the factors are another kernel's
+    return Table(dtype, H200, ways, factors={})  # the factors are those of another kernel
 
 
 def threads(macros: Macros) -> int:
-    """Of a block, by the macros of its kernel."""
+    """Return the threads of a block, by the macros of its kernel."""
     if "TILE" in macros:
         return macros["TILE"] ** 2
     elements = macros["BLOCK_M"] * macros["BLOCK_N"]
@@ -181,7 +183,7 @@ def threads(macros: Macros) -> int:
 
 
 def by_tiles(macros: Callable[[int, str], Macros]) -> Rule:
-    """A block for each tile of C, columns along x; its threads in a row."""
+    """Return a rule with a block for each tile of C, columns along x, and its threads in a row."""
 
     def rule(m: int, n: int, tile: int, dtype: str) -> Geometry:
         sizes = macros(tile, dtype)
@@ -203,14 +205,14 @@ def _tiles(size: int, tile: int, name: str, limit: int) -> int:
 
 
 def check_tile(tile: int, tiles: Sequence[int] = TILES, of: str = "") -> int:
-    """``tile``, if it is one of ``tiles``; ``of`` is whose they are, for the message.
+    """Return ``tile`` if it is one of ``tiles``; ``of`` names their owner, for the message.
 
     Raises
     ------
     TypeError
-        If it is no integer.
+        If it is not an integer.
     ValueError
-        If it is none of them.
+        If it is not one of them.
     """
     if isinstance(tile, bool) or not hasattr(tile, "__index__"):
         raise TypeError(f"tile is {tile!r}; it must be an integer")
@@ -221,7 +223,7 @@ def check_tile(tile: int, tiles: Sequence[int] = TILES, of: str = "") -> int:
 
 
 def listed(tiles: Sequence[int]) -> str:
-    """Ascending tiles in words: ``from 2 to 32``, or ``16, 32 or 64``."""
+    """Return ascending tiles in words: ``from 2 to 32``, or ``16, 32 or 64``."""
     parts: list[str] = []
     rest = list(tiles)
     while rest:
@@ -235,12 +237,12 @@ def listed(tiles: Sequence[int]) -> str:
 
 
 def type_macros(dtype: npt.DTypeLike) -> dict[str, Any]:
-    """The macros that say of which type a kernel's matrices are: ``real``, or ``BFLOAT16``.
+    """Return the macro for the dtype of a kernel's matrices: ``real``, or ``BFLOAT16``.
 
     Raises
     ------
     TypeError
-        If no kernel takes it.
+        If no kernel takes the dtype.
     """
     name = name_of(dtype)
     if name in HALVES:
@@ -251,7 +253,7 @@ def type_macros(dtype: npt.DTypeLike) -> dict[str, Any]:
 
 
 def real_of(dtype: npt.DTypeLike) -> str:
-    """The C++ type of ``dtype``: the macro ``real``.
+    """Return the C++ type of ``dtype``, for the macro ``real``.
 
     Raises
     ------

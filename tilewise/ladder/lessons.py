@@ -1,4 +1,4 @@
-"""What the counters of a rung show beside those of another, as the emulator counted them.
+"""The counters of a rung beside those of another, as the emulator counted them.
 
 ``benchmarks/lessons.py`` counts, and writes ``lessons.json``.
 """
@@ -16,16 +16,18 @@ FILE = "lessons.json"
 
 @cache
 def known() -> Mapping[str, Any]:
-    """What was counted: ``m``, ``n``, ``k``, ``arch``, and ``rungs`` by name, each with its
-    ``dtype``, its ``tile``, its ``counters``, the one ``counter`` to look at, and ``against``: the
-    rung beside which it is counted, or None."""
+    """Return what was counted: ``m``, ``n``, ``k``, ``arch``, and ``rungs`` by name.
+
+    Each rung has its ``dtype``, its ``tile``, its ``counters``, the one ``counter`` to look at, and
+    ``against``: the rung beside which it is counted, or None.
+    """
     text = resources.files("tilewise.ladder").joinpath(FILE).read_text(encoding="utf-8")
     found: Mapping[str, Any] = json.loads(text)
     return found
 
 
 def sentence(name: str) -> str:
-    """The counter that the rung ``name`` is about, before and after; empty where none was counted.
+    """Return a sentence on the counter of the rung ``name``, before and after; empty if none.
 
     Examples
     --------

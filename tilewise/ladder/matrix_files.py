@@ -1,4 +1,4 @@
-"""Matrices in ``.npy`` files: read with every fault named, written whole or not at all."""
+"""Matrices in ``.npy`` files: every fault is named, and files are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ DTYPES = ("float16", "float32", "float64")  # a .npy file has no name for bfloat
 
 
 def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
-    """The matrix in the ``.npy`` file at ``path``, rows contiguous.
+    """Return the matrix in the ``.npy`` file at ``path``, with contiguous rows.
 
     Parameters
     ----------
     path : Path
-        A file that ``numpy.save`` wrote.
+        The path of a file that ``numpy.save`` wrote.
     what : str
-        The matrix's name in messages, as ``"A"``.
+        The matrix's name in messages, as in ``"A"``.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
     OSError
         If it can't be read.
     ValueError
-        If it holds no matrix of a supported dtype.
+        If it does not contain a matrix of a supported dtype.
     """
     if not path.exists():
         raise FileNotFoundError(f"matrix {what}: there is no file {path}")
@@ -43,7 +43,7 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
     try:
         loaded = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, SyntaxError) as error:
-        # NumPy takes whatever it does not know for a pickle and says so, which misleads.
+        # NumPy takes what it does not know for a pickle, and its message says so, which misleads.
         reason = "" if "pickle" in str(error).lower() else f": {error}"
         raise ValueError(
             f"matrix {what}: {path} is no .npy file of numbers{reason}; write one with numpy.save"
@@ -63,34 +63,34 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         raise ValueError(
             f"matrix {what}: {path} is {loaded.dtype}; the kernels take {', '.join(DTYPES)}"
         )
-    # A file may be column-major or of the other byte order; its copy here need not be.
+    # A file may be column-major or of the other byte order; the copy here need not be.
     return np.ascontiguousarray(loaded, dtype=loaded.dtype.newbyteorder("="))
 
 
 def check_target(path: Path) -> None:
-    """Raise what writing ``path`` would, before the work that it is to hold.
+    """Raise the errors that writing ``path`` would raise, before the work for it is done.
 
     Raises
     ------
     OSError
-        If its folder is not there or can't be written to, or it is a folder itself, or a device.
+        If its folder does not exist or can't be written to, or the path is a folder or a device.
     """
     folder = path.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"can't write {path}: there is no folder {folder}")
     if path.is_dir():
         raise IsADirectoryError(f"can't write {path}: it is a folder")
-    if path.exists() and not path.is_file():  # a new file would take the place of /dev/null
+    if path.exists() and not path.is_file():  # a new file would replace /dev/null
         raise OSError(f"can't write {path}: it is no regular file")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"can't write {path}: the folder {folder} is read-only")
 
 
 def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
-    """Write ``matrix`` to ``path`` as ``.npy``; at no time is there a part of it.
+    """Write ``matrix`` to ``path`` as ``.npy`` such that at no time it exists in part.
 
-    The file appears by a rename within its folder, as the last step. An existing file keeps
-    its mode; what a symbolic link names is replaced, not the link.
+    The file appears by a rename within its folder, as the last step. An existing file keeps its
+    mode; of a symbolic link the target is replaced, not the link.
 
     Raises
     ------
@@ -109,7 +109,7 @@ def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:
             temporary.chmod(stat.S_IMODE(path.stat().st_mode))
         temporary.replace(path)
     except OSError as error:
-        # That of a full disk does not say of what.
+        # The error of a full disk does not name the file.
         raise type(error)(error.errno, error.strerror or str(error), str(path)) from error
     finally:
         temporary.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Which architectures can run a rung: its kernel refuses the others before the compiler sees it."""
+"""The architectures that can run a rung; its kernel refuses the others before it is compiled."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ _ARCH = re.compile(r"sm_(\d+)(\d)([af]?)")
 
 
 def check_arch(name: str, needs: str, arch: str) -> None:
-    """Refuse an architecture that can't run a rung.
+    """Raise an error for an architecture that can't run a rung.
 
     Parameters
     ----------
     name : str
-        The rung's.
+        The name of the rung.
     needs : str
-        The architecture from which on it runs, as ``"sm_80"``, or the only one on which it does, as
-        ``"sm_90a"``; empty where any will do.
+        The architecture from which on it runs, as in ``"sm_80"``, or the only one on which it runs,
+        as in ``"sm_90a"``; empty for any.
     arch : str
-        What it is to be compiled for, or what a GPU is.
+        The architecture to compile for, or that of a GPU.
 
     Raises
     ------
     LaunchError
-        If it is older than what the rung needs, or another than the only one.
+        If the architecture is older than the rung needs, or is not the only one.
     """
     wanted, found = _ARCH.fullmatch(needs), _ARCH.fullmatch(arch)
     if wanted is None or found is None:
@@ -50,9 +50,9 @@ class RungKernel(Kernel):
     Parameters
     ----------
     needs : str
-        As :func:`check_arch` takes it.
+        The needed architecture, as in :func:`check_arch`.
     *args, **options
-        As :class:`tilewise.Kernel` takes them.
+        The arguments of :class:`tilewise.Kernel`.
     """
 
     def __init__(self, needs: str, *args: Any, **options: Any) -> None:
@@ -60,12 +60,12 @@ class RungKernel(Kernel):
         self.needs = needs
 
     def request(self, arch: str | None = None, *, lines: bool = True) -> Request:
-        """Return what the compiler is asked for.
+        """Return the request to the compiler.
 
         Raises
         ------
         LaunchError
-            As :func:`check_arch`.
+            As in :func:`check_arch`.
         """
         check_arch(self.name, self.needs, arch or DEFAULT_ARCH)
         return super().request(arch, lines=lines)

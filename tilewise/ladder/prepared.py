@@ -1,4 +1,4 @@
-"""A kernel by its name or itself, and how it is launched for a product."""
+"""A kernel, given by its name or itself, and how it is launched for a product."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from tilewise.launch import DEFAULT_ARCH
 from tilewise.places import TensorMap
 from tilewise.targets import SUFFIXES, split_target
 
-DEFAULT_TILE, DEFAULT_DTYPE = 16, "float32"  # of a kernel that is not on the ladder
+DEFAULT_TILE, DEFAULT_DTYPE = 16, "float32"  # for a kernel that is not on the ladder
 
 
 def arch_of(target: str | Rung | Kernel, asked: str | None) -> str:
-    """The architecture that is asked for, or that a kernel is for by itself."""
+    """Return the architecture that is asked for, or else the target's own."""
     found = kernel_of(target)
     return asked or (found.arch if isinstance(found, Kernel) else DEFAULT_ARCH)
 
 
 def dtype_of(target: str | Rung | Kernel, asked: str | None) -> str:
-    """The dtype that is asked for, or where that is None the one that a kernel is for by itself.
+    """Return the dtype that is asked for, or for None the target's own.
 
     Raises
     ------
     TypeError
-        If a rung does not take it.
+        If the rung does not take it.
     """
     found = kernel_of(target)
     return found.dtype(asked) if isinstance(found, Rung) else asked or DEFAULT_DTYPE
@@ -45,12 +45,12 @@ def dtype_of(target: str | Rung | Kernel, asked: str | None) -> str:
 def sizes_of(
     target: Rung | Kernel, m: int | None = None, n: int | None = None, k: int | None = None
 ) -> tuple[int, int, int]:
-    """m, n and k: those that are given, and for each None a size at which ``target`` works.
+    """Return m, n and k as given, and for each None a size at which ``target`` works.
 
     Raises
     ------
     TypeError
-        As :func:`check_sizes`.
+        As in :func:`check_sizes`.
     """
     if isinstance(target, Rung):
         return target.sizes(m, n, k)
@@ -60,7 +60,7 @@ def sizes_of(
 
 
 def check_sizes(m: object, n: object, k: object) -> None:
-    """Raise TypeError where m, n or k is no integer, such as the grid of a launch."""
+    """Raise TypeError if m, n or k is not an integer, for example the grid of a launch."""
     for name, size in (("m", m), ("n", n), ("k", k)):
         if size is not None and not hasattr(size, "__index__"):
             raise TypeError(f"{name} is {size!r}; a product's sizes are integers. {OTHERWISE}")
@@ -75,11 +75,11 @@ class Prepared(NamedTuple):
     tile : int or None
     geometry : (grid, block)
     shared : int
-        Dynamic shared memory a block, in bytes.
+        The bytes of dynamic shared memory of a block.
     trailing : tuple of TensorMap or bytes
-        What it is given behind the arguments that all kernels have.
+        The arguments after those that all kernels have.
     rung : Rung or None
-        None of a kernel that is not on the ladder.
+        The rung; None for a kernel that is not on the ladder.
     """
 
     kernel: Kernel
@@ -90,11 +90,11 @@ class Prepared(NamedTuple):
     rung: Rung | None = None
 
     def args(self, gemm: Gemm, a: Any, b: Any, c: Any) -> tuple[Any, ...]:
-        """The launch's arguments, the matrices lying wherever they do."""
+        """Return the launch's arguments, with the matrices in any place."""
         return in_order(gemm, a, b, c, self.trailing)
 
     def on(self, device: Device, gemm: Gemm) -> Prepared:
-        """The same for a device: its grid depends on it, where blocks take tile after tile."""
+        """Return the launch for a device; its multiprocessors decide a persistent kernel's grid."""
         multiprocessors = getattr(device, "multiprocessors", None)  # the emulator has no number
         if self.rung is None or multiprocessors is None:
             return self
@@ -104,12 +104,12 @@ class Prepared(NamedTuple):
 
 
 def prepare(target: str | Rung | Kernel, gemm: Gemm, tile: int | None) -> Prepared:
-    """The kernel for a product, and how it is launched.
+    """Return the kernel for a product, and how it is launched.
 
     Raises
     ------
     FileNotFoundError, TypeError, ValueError
-        As :func:`run`.
+        As in :func:`run`.
     """
     target = kernel_of(target)
     if isinstance(target, Rung):
@@ -141,12 +141,12 @@ def prepare(target: str | Rung | Kernel, gemm: Gemm, tile: int | None) -> Prepar
 
 
 def kernel_of(target: str | Rung | Kernel) -> Rung | Kernel:
-    """``target``, or what :func:`named` finds by that name.
+    """Return ``target`` itself, or what :func:`named` finds by that name.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`named`.
+        As in :func:`named`.
     TypeError
         If it is neither a name nor a kernel.
     """
@@ -158,19 +158,19 @@ def kernel_of(target: str | Rung | Kernel) -> Rung | Kernel:
 
 
 def named(target: str, **source: Any) -> Rung | Kernel:
-    """The kernel of ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``, or the rung of that name.
+    """Return the kernel of ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``, or the rung with that name.
 
     Parameters
     ----------
     target : str
     **source
-        Of the kernel: ``include``, ``trusted`` and ``limits``, as :class:`tilewise.Kernel` takes
-        them. Of PTX, ``limits`` alone, and no other that is set.
+        The arguments ``include``, ``trusted`` and ``limits`` of :class:`tilewise.Kernel`. For PTX
+        only ``limits`` may be set.
 
     Raises
     ------
     FileNotFoundError
-        If the file is not there.
+        If the file does not exist.
     ValueError
         If there is no such rung, or no kernel is named.
     """

@@ -1,4 +1,4 @@
-"""What is asked: C = alpha A B + beta C over matrices in memory."""
+"""The problem of the ladder: C = alpha A B + beta C over matrices in memory."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ LARGEST = 2**31 - 1  # a kernel takes sizes and leading dimensions as int
 
 @dataclass(frozen=True, repr=False)
 class Gemm(Shown):
-    """One product: C = alpha A B + beta C, row-major, with leading dimensions.
+    """A product C = alpha A B + beta C, row-major, with leading dimensions.
 
     Attributes
     ----------
     m, n, k : int
-        C is m x n, A is m x k, B is k x n. Each may be 0.
+        The sizes: C is m x n, A is m x k, B is k x n. Each may be 0.
     dtype : numpy.dtype
-        One of :data:`tilewise.precision.DTYPES`, of all three.
+        The dtype of all three, one of :data:`tilewise.precision.DTYPES`.
     alpha, beta : float
-        As they reach the kernel: rounded to ``dtype``, or of 16 bits to float32.
+        The factors as they reach the kernel: rounded to ``dtype``, or for 16 bits to float32.
     a, b : ndarray
-        The caller's own; nothing is copied.
+        The caller's own arrays; nothing is copied.
     c : ndarray or None
-        C before; None where there is none, and then ``beta`` is 0.
+        C before the product; None if there is none, and then ``beta`` is 0.
     lda, ldb, ldc : int
-        Elements from one row to the next, at least the width and at least 1.
+        The elements from one row to the next, at least the width and at least 1.
     """
 
     m: int
@@ -67,26 +67,27 @@ class Gemm(Shown):
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Gemm:
-        """The product of these arrays.
+        """Return the product of some arrays.
 
         Parameters
         ----------
         a, b : ndarray, (m, k) and (k, n)
-            float16, bfloat16, float32 or float64, the same. A row lies in one piece; rows may lie
-            apart, so that a part of a wider matrix (``x[:, :n]``) is taken where it lies.
+            Arrays of float16, bfloat16, float32 or float64, both the same. A row must be
+            contiguous. Rows may be apart, so that a part of a wider matrix (``x[:, :n]``) is used
+            in place.
         c : ndarray, (m, n), optional
-            C before; needed unless ``beta`` is 0.
+            C before the product; needed unless ``beta`` is 0.
         alpha, beta : float
-            Finite.
+            The factors, which have to be finite.
 
         Raises
         ------
         TypeError
-            If something is no NumPy array, of a dtype that the kernels don't compute in, or of
-            another dtype than A; or a scalar is no number.
+            If an argument is not a NumPy array, or has a dtype that the kernels don't compute in,
+            or another dtype than A; or if a scalar is not a number.
         ValueError
-            If the shapes don't fit, a size is over 2**31 - 1, an array does not lie row by row,
-            a scalar is not finite, or C is needed and missing.
+            If the shapes don't fit, a size is over 2**31 - 1, an array is not row-major, a scalar
+            is not finite, or C is needed and missing.
         """
         _check_array(a, "A")
         _check_array(b, "B", like=a)
@@ -115,12 +116,12 @@ class Gemm(Shown):
 
 
 def leading_dimension(x: Matrix, what: str) -> int:
-    """Elements from one row of the matrix ``x`` to the next; ``what`` names it in messages.
+    """Return the elements from one row of the matrix ``x`` to the next; ``what`` is for messages.
 
     Raises
     ------
     ValueError
-        If a row does not lie in one piece, or rows overlap or run backwards.
+        If a row is not contiguous, or rows overlap or have a negative stride.
     """
     rows, width = x.shape
     advice = f"; pass numpy.ascontiguousarray of {what}"
@@ -131,7 +132,7 @@ def leading_dimension(x: Matrix, what: str) -> int:
             f"{what}: a row must lie in one piece, and its elements are {x.strides[1]:,} bytes "
             f"apart, not {x.itemsize}{advice}"
         )
-    if rows <= 1 or width == 0:  # such an array's row stride means nothing
+    if rows <= 1 or width == 0:  # the row stride of such an array has no meaning
         return int(max(width, 1))
     pitch, rest = divmod(x.strides[0], x.itemsize)
     if rest:
@@ -151,14 +152,14 @@ def leading_dimension(x: Matrix, what: str) -> int:
 
 
 def check_sizes(m: int, n: int, k: int) -> None:
-    """Refuse a product that has no operation, or a size that no kernel takes.
+    """Raise an error for a product that has no operation, or a size that no kernel takes.
 
     Raises
     ------
     TypeError
-        If a size is no integer.
+        If a size is not an integer.
     ValueError
-        If one is below 1 or over 2**31 - 1.
+        If a size is below 1 or over 2**31 - 1.
     """
     for name, size in (("m", m), ("n", n), ("k", k)):
         if isinstance(size, bool) or not hasattr(size, "__index__"):
@@ -175,17 +176,17 @@ def random_problem(
     dtype: npt.DTypeLike = "float32",
     seed: int = 0,
 ) -> tuple[Matrix, Matrix, Matrix]:
-    """Random normal matrices A, B and C, the same for the same arguments.
+    """Return random normal matrices A, B and C, the same for the same arguments.
 
     Parameters
     ----------
     m, n, k : int
-        At least 0.
+        The sizes, at least 0.
     dtype : dtype
-        One of :data:`tilewise.precision.DTYPES`. All hold the same numbers, drawn in float64 and
-        rounded.
+        The dtype, one of :data:`tilewise.precision.DTYPES`. All have the same numbers, drawn in
+        float64 and rounded.
     seed : int
-        At least 0.
+        The seed, at least 0.
 
     Returns
     -------
@@ -194,7 +195,7 @@ def random_problem(
     Raises
     ------
     TypeError
-        If a size or the seed is no integer, or the dtype is not supported.
+        If a size or the seed is not an integer, or the dtype is not supported.
     ValueError
         If a size or the seed is negative, or a size is over 2**31 - 1.
 
@@ -225,7 +226,7 @@ def _supported(dtype: npt.DTypeLike) -> np.dtype[Any]:
 
 
 def _check_array(x: object, what: str, like: Matrix | None = None) -> None:
-    """Raise what :meth:`Gemm.of` says, where it is about one array."""
+    """Raise the errors of :meth:`Gemm.of` that are about one array."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"{what} is {type(x).__name__}; it must be a NumPy array")
     if isinstance(x, np.ma.MaskedArray):

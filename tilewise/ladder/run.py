@@ -1,4 +1,4 @@
-"""One kernel on one problem: launch it, check the result, and say what it did."""
+"""Run one kernel on one problem: launch it, check the result, and report."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ from tilewise.tracebacks import front_door
 
 NO_ELEMENTS = "C has no elements: nothing was launched"
 REPEATS = 5
-LONG = 1.0  # seconds; a launch this long is timed well enough by itself
+LONG = 1.0  # seconds; a longer launch is timed well enough by itself
 
 
 @dataclass(frozen=True, repr=False)
 class RunResult(Shown):
-    """One kernel on one problem.
+    """The result of a kernel on a problem.
 
     Attributes
     ----------
     kernel : str
         The kernel's name.
     m, n, k : int
-        C is m x n, A is m x k, B is k x n.
+        The sizes: C is m x n, A is m x k, B is k x n.
     dtype : str
-        One of :data:`tilewise.precision.DTYPES`.
+        The dtype, one of :data:`tilewise.precision.DTYPES`.
     tile : int or None
-        None for a rung that has no tiles.
+        The tile; None for a rung that has no tiles.
     alpha, beta : float
-        As they were asked for.
+        The factors as they were asked for.
     device : str
         ``"gpu"`` or ``"emulator"``.
     result : ndarray, (m, n)
-        New; the caller's arrays are as they were.
+        The result, a new array; the caller's arrays do not change.
     check : Check
-        Of ``result`` against float64.
+        The check of ``result`` against float64.
     report : LaunchReport or None
-        None where C has no elements: there was nothing to launch. On a GPU its ``seconds`` are
-        the median of several launches.
+        The report; None if C has no elements, so that there was nothing to launch. On a GPU its
+        ``seconds`` are the median of several launches.
     untouched : Untouched or None
-        Elements of C that the kernel left as they were; None where none is known to be.
+        The elements of C that the kernel did not change; None if none is known.
     arch : str
-        What the kernel was compiled for, as ``"sm_90a"``.
+        The architecture that the kernel was compiled for, as in ``"sm_90a"``.
     """
 
     kernel: str
@@ -76,16 +76,16 @@ class RunResult(Shown):
 
     @property
     def verdict(self) -> Verdict:
-        """Whether the result is right, and what is wrong with it."""
+        """Whether the result is correct, and what is wrong with it."""
         return Verdict(self.check, self.untouched)
 
     @property
     def correct(self) -> bool:
-        """Whether the result is right, and no element of it is known to be unwritten."""
+        """Whether the result is correct, and no element of it is known to be unwritten."""
         return self.verdict.correct
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, without the result; None for infinity, which JSON lacks."""
+        """Return plain data for JSON, without the result; None for infinity, which JSON lacks."""
         launched: dict[str, Any]
         if self.report is None:
             launched = dict.fromkeys(("grid", "block", "seconds", "counters", "resources"))
@@ -139,7 +139,7 @@ def run(
     global_races: bool = False,
     repeats: int = REPEATS,
 ) -> RunResult:
-    """alpha A B + beta C by one kernel, checked against float64.
+    """Compute alpha A B + beta C by one kernel, and check it against float64.
 
     Parameters
     ----------
@@ -150,25 +150,26 @@ def run(
         and the macros ``TILE`` and ``real`` are defined for it; of 16-bit matrices ``BFLOAT16``,
         0 or 1, in place of ``real``.
     a, b : ndarray, (m, k) and (k, n)
-        As :meth:`tilewise.ladder.problem.Gemm.of` takes them.
+        The matrices, as in :meth:`tilewise.ladder.problem.Gemm.of`.
     c : ndarray, (m, n), optional
-        C before; needed unless ``beta`` is 0.
+        C before the product; needed unless ``beta`` is 0.
     alpha, beta : float
-        Finite.
+        The factors, which have to be finite.
     tile : int, optional
-        One of the rung's ``tiles``, or of a Kernel from 2 to 32. By default the rung's own, the
-        Kernel's ``TILE``, or 16.
+        One of the rung's ``tiles``, or from 2 to 32 for a Kernel. By default it is the rung's own,
+        the Kernel's ``TILE``, or 16.
     device : str or Device
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str
-        On the emulator: ``"raise"`` at a fault; ``"strict"``, also at what is only noted
-        otherwise; ``"collect"`` faults in the report; or ``"off"``, which still raises at an
-        access outside every array, and where threads wait forever.
+        How the emulator treats a fault: ``"raise"`` raises an error; ``"strict"`` also raises for
+        faults that are otherwise only noted; ``"collect"`` puts faults in the report; ``"off"``
+        still raises at an access outside every array, and if threads wait forever.
     global_races : bool
-        On the emulator: look for races in global memory too, which takes time and memory.
+        Whether the emulator looks for races in global memory too, which takes time and memory.
     repeats : int
-        On a GPU, launches that are timed, after the one whose result is checked. It is a first
-        look: the inputs may lie in L2. A launch of more than a second is not repeated.
+        The number of launches that are timed on a GPU, after the one whose result is checked. The
+        time is a first look, because the inputs may be in L2. A launch of more than a second is not
+        repeated.
 
     Returns
     -------
@@ -177,12 +178,12 @@ def run(
     Raises
     ------
     FileNotFoundError
-        If the file is not there.
+        If the file does not exist.
     TypeError, ValueError
-        If the arrays, the scalars, the tile or the target's name is not as it must be, the rung
-        does not take the dtype, or the problem is too large for it.
+        If the arrays, the scalars, the tile or the target's name is invalid, the rung does not take
+        the dtype, or the problem is too large for it.
     CompileError, LaunchError, CheckError, DeviceUnavailableError
-        As :meth:`tilewise.Kernel.launch`.
+        As in :meth:`tilewise.Kernel.launch`.
 
     Examples
     --------
@@ -208,11 +209,10 @@ def run(
     if gemm.m == 0 or gemm.n == 0:
         result = np.empty((gemm.m, gemm.n), gemm.dtype)
     else:
-        # On a GPU, what has limits runs in a process of its own, and has the host's arrays.
+        # A kernel with limits runs in a process of its own on a GPU, with the host's arrays.
         is_isolated = place.name == "gpu" and kernel.limits is not None
         there: Any = _pitched_copy if is_isolated else place.array
-        # Where there is no C, one that nobody wrote: the emulator then catches a kernel that
-        # reads it.
+        # Without a C, an uninitialised one, so that the emulator catches a kernel that reads it.
         empty: Any = np.empty if is_isolated else place.empty
         c_there = empty((gemm.m, gemm.n), gemm.dtype) if c is None else there(c)
         args = prepared.args(gemm, there(a), there(b), c_there)
@@ -247,7 +247,7 @@ def run(
 
 
 def _pitched_copy(matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """A copy of a matrix on the host, its row pitch kept."""
+    """Return a copy of a matrix on the host with the same row pitch."""
     pitch = max(matrix.strides[0] // matrix.itemsize, matrix.shape[1])
     copied = np.empty((matrix.shape[0], pitch), matrix.dtype)[:, : matrix.shape[1]]
     copied[...] = matrix

@@ -1,4 +1,4 @@
-"""One kernel of the ladder: what it takes, and how it is launched."""
+"""A kernel of the ladder: what it takes, and how it is launched."""
 
 from __future__ import annotations
 
@@ -34,35 +34,36 @@ FOLDER = SOURCES / "ladder"
 
 @dataclass(frozen=True)
 class Rung:
-    """One kernel of the ladder.
+    """A kernel of the ladder.
 
     Attributes
     ----------
     number : int
-        From 1.
+        The number of the rung, from 1.
     name : str
-        Of the kernel's function.
+        The name of the kernel's function.
     idea : str
         What it does, in one sentence.
     why : str
         What running it shows, in one sentence.
     default_tile : int or None
-        Edge of a block's tile where none is asked for; None for a rung that has no tiles.
+        The edge of a block's tile by default; None for a rung that has no tiles.
     tiles : sequence of int
         The edges that it takes; empty for a rung that has no tiles.
     counter : str
-        What its idea is about, as ``lessons.json`` names it; where it is empty, what falls most.
+        The counter that its idea is about, as named in ``lessons.json``; if empty, the one that
+        falls most.
     against : str
-        The rung beside which it is counted; where it is empty, the one before.
+        The rung beside which it is counted; if empty, the one before.
     dtypes : tuple of str
-        Of the matrices, those that it takes; the first one where none is given.
+        The dtypes of the matrices that it takes; the first one is the default.
     needs : str
-        The architecture from which on it runs, as ``"sm_80"``, or the only one on which it does,
-        as ``"sm_90a"``; empty where any will do.
+        The architecture from which on it runs, as in ``"sm_80"``, or the only one on which it runs,
+        as in ``"sm_90a"``; empty for any.
     default_size : int
-        What m, n and k are where they are not given.
+        The default of m, n and k.
     most_elements : int or None
-        The most elements that C may have; None where the grid alone bounds them.
+        The most elements that C may have; None if only the grid limits them.
     """
 
     number: int
@@ -89,7 +90,7 @@ class Rung:
 
     @property
     def lesson(self) -> str:
-        """What running it shows, with the counter that its idea is about, as it was counted."""
+        """A sentence on what running it shows, with the counted values of its counter."""
         return " ".join(filter(None, (self.why, lessons.sentence(self.name))))
 
     @property
@@ -98,14 +99,14 @@ class Rung:
         return FOLDER / f"{self.number:02d}_{self.name}.cu"
 
     def tile(self, tile: int | None = None) -> int | None:
-        """The tile to use where ``tile`` is asked for; None for a rung that has none.
+        """Return the tile to use if ``tile`` is asked for; None for a rung that has none.
 
         Raises
         ------
         TypeError
-            If it is no integer.
+            If it is not an integer.
         ValueError
-            If it is none of ``tiles``, or the rung has none.
+            If it is not one of ``tiles``, or the rung has none.
         """
         if self.default_tile is None:
             if tile is not None:
@@ -114,7 +115,7 @@ class Rung:
         return self.default_tile if tile is None else check_tile(tile, self.tiles, self.name)
 
     def dtype(self, dtype: npt.DTypeLike | None = None) -> str:
-        """The name of ``dtype``, or where that is None of the rung's own.
+        """Return the name of ``dtype``, or for None that of the rung's own dtype.
 
         Raises
         ------
@@ -131,17 +132,17 @@ class Rung:
         return name
 
     def check_arch(self, arch: str) -> None:
-        """Refuse an architecture that can't run the rung.
+        """Raise an error for an architecture that can't run the rung.
 
         Parameters
         ----------
         arch : str
-            What it is to be compiled for, as ``"sm_90a"``.
+            The architecture to compile for, as in ``"sm_90a"``.
 
         Raises
         ------
         LaunchError
-            If it is older than what the rung needs, or another than the only one.
+            If the architecture is older than the rung needs, or is not the only one.
         """
         check_arch(self.name, self.needs, arch)
 
@@ -156,7 +157,7 @@ class Rung:
     def sizes(
         self, m: int | None = None, n: int | None = None, k: int | None = None
     ) -> tuple[int, int, int]:
-        """m, n and k: those that are given, and for each None a size at which the rung works.
+        """Return m, n and k as given, and for each None a size at which the rung works.
 
         Examples
         --------
@@ -183,12 +184,12 @@ class Rung:
     def tile_for(
         self, m: int, n: int, k: int, dtype: npt.DTypeLike | None = None, tile: int | None = None
     ) -> int | None:
-        """The tile to use for a product: ``tile``, or the one that suits it.
+        """Return the tile to use for a product: ``tile``, or for None the one that suits it.
 
         Raises
         ------
         TypeError, ValueError
-            As :meth:`tile` and :meth:`kernel`.
+            As in :meth:`tile` and :meth:`kernel`.
         """
         name = self.dtype(dtype)
         if tile is None and self._chooses is not None:
@@ -196,25 +197,25 @@ class Rung:
         return self.tile(tile)
 
     def macros(self, tile: int | None = None, dtype: npt.DTypeLike | None = None) -> Macros:
-        """What ``tile`` means to the kernel: the macros of its sizes, none without tiles.
+        """Return the macros of the kernel's sizes for a ``tile``; none for a rung without tiles.
 
         Raises
         ------
         TypeError, ValueError
-            As :meth:`tile`.
+            As in :meth:`tile`.
         """
         edge = self.tile(tile)
         return {} if edge is None else self._macros(edge, self.dtype(dtype))
 
     def kernel(self, dtype: npt.DTypeLike | None = None, tile: int | None = None) -> Kernel:
-        """The kernel for matrices of ``dtype``; it compiles for what can run the rung alone.
+        """Return the kernel for ``dtype``, which compiles only where the rung can run.
 
         Raises
         ------
         TypeError
             If ``dtype`` is not supported.
         ValueError
-            As :meth:`tile`.
+            As in :meth:`tile`.
         """
         name = self.dtype(dtype)
         defines = {**type_macros(name), **self.macros(tile, name)}
@@ -223,37 +224,37 @@ class Rung:
         return RungKernel(self.needs, self.path, self.name, defines, options)
 
     def shared(self, tile: int | None = None, dtype: npt.DTypeLike | None = None) -> int:
-        """Dynamic shared memory of a block, in bytes.
+        """Return the bytes of dynamic shared memory of a block.
 
         Raises
         ------
         TypeError, ValueError
-            As :meth:`kernel`.
+            As in :meth:`kernel`.
         """
         return self._shared(self.macros(tile, dtype))
 
     def trailing(
         self, sizes: Sizes, tile: int | None = None, dtype: npt.DTypeLike | None = None
     ) -> tuple[TensorMap | bytes, ...]:
-        """What the kernel is given behind the arguments that all rungs have; most have nothing.
+        """Return the kernel's arguments after those that all rungs have; most have none.
 
         Parameters
         ----------
         sizes : Sizes
-            Of the product, with its leading dimensions.
+            The sizes of the product, with its leading dimensions.
         tile : int, optional
         dtype : dtype, optional
 
         Returns
         -------
         tuple of TensorMap or bytes
-            Tensor maps of A, whose place is array 0, or B, array 1; or a map's 128 bytes where it
-            can have none.
+            The tensor maps of A, whose place is array 0, and of B, array 1; or 128 zero bytes if
+            there can be no map.
 
         Raises
         ------
         TypeError, ValueError
-            As :meth:`kernel`.
+            As in :meth:`kernel`.
         """
         return self._trailing(sizes, self.macros(tile, dtype), self.dtype(dtype))
 
@@ -265,16 +266,16 @@ class Rung:
         dtype: npt.DTypeLike | None = None,
         multiprocessors: int | None = None,
     ) -> Geometry:
-        """Grid and block for an m x n matrix C of ``dtype``, each as (x, y, z).
+        """Return the grid and the block for an m x n matrix C of ``dtype``, each as (x, y, z).
 
-        Where blocks take tile after tile, there are as many as ``multiprocessors`` run at once; by
+        If blocks take tile after tile, there are as many as run at once on ``multiprocessors``, by
         default those of an H200.
 
         Raises
         ------
         ValueError
-            As :meth:`tile`; if C has more elements than this rung can do; if the grid would pass
-            CUDA's limits.
+            As in :meth:`tile`; or if C has more elements than this rung can do, or the grid would
+            exceed CUDA's limits.
         """
         if m < 0 or n < 0:
             raise ValueError(f"C is {m} x {n}; a size must be at least 0")
@@ -284,7 +285,7 @@ class Rung:
         return (x, y, z), block
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "rung": self.number,
             "kernel": self.name,

@@ -56,7 +56,7 @@ RUNGS = (
         "A GPU's one lane is slower than a CPU's core: all of its speed is in their number.",
         None,
         one_thread,
-        default_size=32,  # one thread is slow on the emulator: 64 take 8 s
+        default_size=32,  # one thread is slow on the emulator: 64 takes 8 s
     ),
     Rung(
         2,
@@ -282,12 +282,12 @@ RUNGS = (
 
 
 def tile_each(tile: int | None) -> dict[str, int | None]:
-    """By rung, ``tile`` where it takes that, and its own where it does not.
+    """Return ``tile`` by rung, or the rung's own tile if it does not take that one.
 
     Raises
     ------
     TypeError
-        If it is no integer.
+        If it is not an integer.
     ValueError
         If no rung takes it.
     """
@@ -297,12 +297,12 @@ def tile_each(tile: int | None) -> dict[str, int | None]:
 
 
 def rungs_of(dtype: str | None) -> tuple[Rung, ...]:
-    """Return the rungs that take matrices of ``dtype``, or where that is None all."""
+    """Return the rungs that take matrices of ``dtype``, or for None all rungs."""
     return tuple(each for each in RUNGS if dtype is None or dtype in each.dtypes)
 
 
 def left_out(arch: str, dtype: str | None = None) -> list[str]:
-    """Say which rungs that take ``dtype`` an architecture can't run, by what they need."""
+    """Return sentences on the rungs for ``dtype`` that an architecture can't run."""
     needs: dict[str, list[str]] = {}
     for each in rungs_of(dtype):
         if not each.runs_on(arch):
@@ -315,17 +315,17 @@ def left_out(arch: str, dtype: str | None = None) -> list[str]:
 
 
 def rung(name: str) -> Rung:
-    """Return the rung called ``name``.
+    """Return the rung with a name.
 
     Parameters
     ----------
     name : str
-        As ``"tiled"``; ``[each.name for each in tilewise.RUNGS]`` are all.
+        The name, as in ``"tiled"``; ``[each.name for each in tilewise.RUNGS]`` are all names.
 
     Raises
     ------
     ValueError
-        If there is none of that name; the message lists those there are.
+        If there is no rung with that name; the message lists the names.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The signature of the ladder's kernels, and whether a kernel takes a product's matrices."""
+"""The signature of the ladder's kernels, and the check that a kernel has it."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ SIGNATURE = (
     "(int m, int n, int k, real alpha, const real* a, int lda, const real* b, int ldb, "
     "real beta, real* c, int ldc)"
 )
-"""Of every kernel of the ladder up to ``tuned``, and of what is run in the place of one."""
+"""The signature of the ladder's kernels up to ``tuned``, and of others run in place of one."""
 HALF_SIGNATURE = SIGNATURE.replace("real alpha", "float alpha").replace("real beta", "float beta")
 HALF_SIGNATURE = HALF_SIGNATURE.replace("real*", "half_t*")
-"""The same of 16-bit matrices; ``half_t`` is any type of 16 bits, as ``unsigned short``."""
+"""The signature for 16-bit matrices; ``half_t`` is any 16-bit type, such as ``unsigned short``."""
 OTHERWISE = (
     "A kernel of any other signature is launched by kernel.launch(grid, block, args), profiled by "
     "kernel.profile(grid, block, args), and watched by `tilewise watch FILE.cu:NAME --grid ... "
     "--block ... --args ...`"
 )
-"""How to run a kernel that computes no product."""
+"""A sentence on how to run a kernel that does not compute a product."""
 REAL = ("float", "double")
 MATRICES = {"A": 4, "B": 6, "C": 9}
-"""Which of the arguments the matrices are."""
+"""The indices of the matrices among the arguments."""
 
 
 def in_order(
     gemm: Gemm, a: Any, b: Any, c: Any, trailing: Sequence[TensorMap | bytes] = ()
 ) -> tuple[Any, ...]:
-    """The arguments of a product in the signature's order, its matrices lying wherever they do.
+    """Return the arguments of a product in the signature's order, with the matrices in any place.
 
     Parameters
     ----------
     gemm : Gemm
     a, b, c : array, or an address
     trailing : sequence of TensorMap or bytes
-        What a rung's kernel is given behind them: tensor maps of the arrays 0, 1 and 2.
+        The further arguments of a rung's kernel: tensor maps of the arrays 0, 1 and 2.
     """
     matrices = a, b, c
     return (
@@ -55,14 +55,14 @@ def in_order(
 
 
 def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None:
-    """Raise TypeError where a kernel does not take a product's arguments, and say what is right.
+    """Raise TypeError if a kernel does not take a product's arguments, and say what is right.
 
     Parameters
     ----------
     compiled : Compiled
     gemm : Gemm
     args : sequence
-        Its arguments, as :func:`in_order` gives them.
+        The arguments, as :func:`in_order` returns them.
     """
     name, dtype = compiled.name, gemm.dtype.name
     signature = HALF_SIGNATURE if dtype in HALVES else SIGNATURE
@@ -92,7 +92,7 @@ def check_signature(compiled: Compiled, gemm: Gemm, args: Sequence[Any]) -> None
 
 
 def refuse_launch(function: str, given: Mapping[str, object], known: Iterable[str]) -> None:
-    """Raise TypeError where a function of products is given arguments that it does not have.
+    """Raise TypeError if a function of products is given arguments that it does not have.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def refuse_launch(function: str, given: Mapping[str, object], known: Iterable[st
     given : mapping
         The arguments that it does not have, by name.
     known : iterable of str
-        The names of those that it has.
+        The names of the arguments that it has.
     """
     for name in given:
         near = get_close_matches(name, list(known), 1)
@@ -110,7 +110,7 @@ def refuse_launch(function: str, given: Mapping[str, object], known: Iterable[st
 
 
 def takes_product(compiled: Compiled) -> bool:
-    """Whether a kernel has the ladder's signature, of whatever types."""
+    """Return whether a kernel has the ladder's signature, with any types."""
     pointers = [
         index for index, x in enumerate(compiled.parameters)
         if x.declared.endswith("*") or (not x.declared and arguments.takes_address(x))

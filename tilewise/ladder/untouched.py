@@ -1,4 +1,4 @@
-"""Elements of C that a kernel left as they were."""
+"""The elements of C that a kernel did not change."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from tilewise.shown import plural
 
 @dataclass(frozen=True)
 class Untouched:
-    """Elements of C that a kernel left as they were.
+    """The elements of C that a kernel did not change.
 
     Attributes
     ----------
     count : int
-        At least 1.
+        Their number, at least 1.
     first : (int, int)
-        Row and column of the first one, row by row.
+        The row and the column of the first one, in row-major order.
     is_certain : bool
-        Whether it is known that nobody wrote them. If not, they have the values of before, and the
-        result is wrong.
+        Whether it is known that nothing wrote them. If not, they have their previous values, and
+        the result is wrong.
     is_all : bool
         Whether these are all elements of C.
     """
@@ -46,27 +46,27 @@ class Untouched:
         return f"{said}, {of} C[{self.first[0]}, {self.first[1]}]"
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"count": self.count, "first": list(self.first), "is_certain": self.is_certain}
 
 
 def untouched(
     there: Any, before: npt.NDArray[Any] | None, after: npt.NDArray[Any], is_right: bool
 ) -> Untouched | None:
-    """Which elements of C a launch left as they were; None where none is known to be.
+    """Return the elements of C that a launch did not change; None if none is known.
 
     Parameters
     ----------
     there : DeviceArray
-        C on the device. The emulator's arrays know what was written of them.
+        C on the device. The emulator's arrays know which elements were written.
     before : ndarray, (m, n), or None
-        C before the launch; None where there was none.
+        C before the launch; None if there was none.
     after : ndarray, (m, n)
     is_right : bool
-        Whether ``after`` is right: then nothing is concluded from equal values.
+        Whether ``after`` is correct; then nothing follows from equal values.
     """
     if before is None:
-        # Only the emulator's arrays have it.
+        # Only the emulator's arrays have this method.
         find = getattr(there, "unwritten_elements", None)
         left = None if find is None else find()
     else:

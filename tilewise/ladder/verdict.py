@@ -1,4 +1,4 @@
-"""Whether a kernel's C is right, and what is wrong with it, said the same way everywhere."""
+"""The verdict on a kernel's C: whether it is correct, and what is wrong with it, in sentences."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known of a kernel's result.
+    """What is known about a kernel's result.
 
     Attributes
     ----------
     check : Check
-        Of the result against float64.
+        The check of the result against float64.
     untouched : Untouched or None
-        Elements of C that the kernel left as they were; None where none is known to be.
+        The elements of C that the kernel did not change; None if none is known.
     """
 
     check: Check
@@ -34,25 +34,25 @@ class Verdict:
 
     @property
     def correct(self) -> bool:
-        """Whether the result is right, and no element of it is known to be unwritten."""
+        """Whether the result is correct, and no element of it is known to be unwritten."""
         is_written = self.untouched is None or not self.untouched.is_certain
         return bool(self.check.correct) and is_written
 
     @property
     def details(self) -> str:
-        """What follows "right" or "WRONG" in a sentence."""
+        """The words that follow "right" or "WRONG" in a sentence."""
         by_chance = ", right by chance" if self.check.correct and not self.correct else ""
         return f"{by_chance} {self.check.details}"
 
     @property
     def remarks(self) -> dict[str, str]:
-        """What else is to be said, by what it is about: ``"not finite"``, ``"unwritten"``."""
+        """Further remarks by their subject: ``"not finite"``, ``"unwritten"``."""
         left = "" if self.untouched is None else str(self.untouched)
         found = {"not finite": self.check.remark, "unwritten": left}
         return {name: remark for name, remark in found.items() if remark}
 
     def lines(self) -> list[str]:
-        """All of it, a sentence each."""
+        """Return the whole verdict, a sentence in each line."""
         return [f"{'right' if self.correct else 'WRONG'}{self.details}", *self.remarks.values()]
 
 
@@ -65,17 +65,17 @@ def judge(
     alpha: float,
     beta: float,
 ) -> Verdict:
-    """Check the result of alpha A B + beta C, and look for elements that nobody wrote.
+    """Check the result of alpha A B + beta C, and look for elements that nothing wrote.
 
     Parameters
     ----------
     there : DeviceArray
-        C on the device. The emulator's arrays know what was written of them.
+        C on the device. The emulator's arrays know which elements were written.
     c : ndarray, (m, n)
-        The same on the host.
+        C on the host.
     a, b : ndarray, (m, k) and (k, n)
     before : ndarray, (m, n), or None
-        C before the launch; None where there was none.
+        C before the launch; None if there was none.
     alpha, beta : float
     """
     found = check(c, a, b, before, alpha, beta)
@@ -83,7 +83,7 @@ def judge(
 
 
 def as_dict(verdict: Verdict | None) -> dict[str, Any]:
-    """Plain data for JSON; None for infinity, which JSON lacks, and for all that is not known."""
+    """Return plain data for JSON; None for infinity, which JSON lacks, and for unknown values."""
     if verdict is None:
         return dict.fromkeys(_FIELDS)
     x, left = verdict.check, verdict.untouched

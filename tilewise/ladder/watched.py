@@ -1,5 +1,8 @@
-"""The sizes at which a kernel is watched: so small that a page shows all of it, and so large that
-whole warps run and that what the rung is about happens."""
+"""The sizes at which a kernel is watched.
+
+They are so small that a page shows all of it, and so large that whole warps run and that what the
+rung is about happens.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,13 @@ from tilewise.ladder.rungs import Rung
 
 PHASES = 3
 TURNS = 6  # phases of a rung with a ring of stages: more than stages, so that some are filled again
-DEPTH = 8  # of a product that is not computed in phases: with 4 bytes each, a sector of a row of A
+DEPTH = 8  # k of a product without phases: with 4 bytes each, a sector of a row of A
 SMALL = 32  # the widest tile of C of which a page has room for 2 x 2
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """C is m x n, and A is m x k; ``tile`` is None for a rung that has no tiles."""
+    """The sizes of a product: C is m x n, A is m x k; ``tile`` is None for a rung without tiles."""
 
     m: int
     n: int
@@ -26,13 +29,13 @@ class Sizes:
     tile: int | None
 
 
-# Without tiles.
+# The sizes of the rungs without tiles.
 UNTILED = {"single_thread": Sizes(4, 4, 4, None), "single_block": Sizes(8, 8, 8, None)}
 
 # The tiles of the other rungs. With 8 a warp has 4 rows of 8 columns, and each row of a tile is a
-# sector: two warps of a transposed tile's readers meet in banks, and every value can be read on the
-# page. With 32 a warp is a column of the naive kernel's C. With 64 a thread's 8 x 8 elements make
-# the conflicts that ``warp_tile`` is without.
+# sector: two warps that read a transposed tile conflict in banks, and every value can be read on
+# the page. With 32 a warp is a column of the naive kernel's C. With 64 a thread's 8 x 8 elements
+# make the conflicts that ``warp_tile`` does not have.
 TILES = {
     "naive": 32, "coalesced": 32, "tiled": 8, "tiled_conflicts": 8, "tiled_branchless": 8,
     "thread_tile_1d": 16, "thread_tile_2d": 64, "vectorized": 64, "warp_tile": 64,
@@ -42,10 +45,10 @@ TILES = {
 COMMON_TILE = 16  # of two kernels side by side, whose own tiles differ
 OWN_TILE = 8  # of a kernel that is not on the ladder
 UNPHASED = ("naive", "coalesced")
-# Rungs that are about what happens at the edge of C: their last blocks lie across it.
+# The rungs that are about the edge of C: their last blocks lie across it.
 AT_THE_EDGE = ("tiled_branchless",)
 RINGS = ("multistage", "warpgroup", "specialized", "persistent")
-# Rungs of which a cluster of two blocks, one below the other, shares what it loads.
+# The rungs of which a cluster of two blocks, one below the other, shares its loads.
 CLUSTERED = ("persistent",)
 
 
@@ -57,7 +60,7 @@ def sizes(
     tile: int | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> Sizes:
-    """The sizes to watch a kernel at, those that are given and those that show what it is about.
+    """Return the sizes to watch a kernel at: the given ones, and others that show what it is about.
 
     Parameters
     ----------
@@ -68,7 +71,7 @@ def sizes(
     Raises
     ------
     TypeError, ValueError
-        As :meth:`tilewise.ladder.rungs.Rung.tile`.
+        As in :meth:`tilewise.ladder.rungs.Rung.tile`.
 
     Examples
     --------
@@ -95,7 +98,7 @@ def sizes_of_two(
     tile: int | None = None,
     dtype: npt.DTypeLike | None = None,
 ) -> tuple[Sizes, Sizes]:
-    """The sizes at which two kernels are watched side by side: one product, if possible one tile.
+    """Return the sizes for two kernels side by side: one product, and if possible one tile.
 
     A size that is not given is the larger of the two kernels' default sizes. If their default tiles
     differ, both take ``COMMON_TILE``, or each keeps its own if one can't.
@@ -103,12 +106,12 @@ def sizes_of_two(
     Parameters
     ----------
     one, other, m, n, k, tile, dtype
-        As :func:`sizes` takes them.
+        The arguments of :func:`sizes`.
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`sizes`.
+        As in :func:`sizes`.
 
     Examples
     --------
@@ -134,17 +137,17 @@ def sizes_of_two(
 
 
 def _takes(target: Rung | Kernel, tile: int | None) -> bool:
-    """Whether a kernel can be launched with this tile."""
+    """Return whether a kernel can be launched with this tile."""
     return isinstance(target, Kernel) or tile in target.tiles
 
 
 def _own(target: Rung | Kernel, tile: int | None, dtype: npt.DTypeLike | None) -> Sizes:
-    """Those of a kernel of which only the tile may be given."""
+    """Return the sizes of a kernel for which only the tile may be given."""
     if isinstance(target, Kernel):
         edge = tile or int(target.defines.get("TILE", OWN_TILE))
         return Sizes(2 * edge, 2 * edge, PHASES * edge, edge)
     if not target.tiles:
-        target.tile(tile)  # it has none, and says so
+        target.tile(tile)  # raises an error, because it has no tiles
         return UNTILED[target.name]
     edge = target.tile(TILES[target.name] if tile is None else tile) or 0
     macros = target.macros(edge, dtype)

@@ -1,1 +1,1 @@
-"""Seeing what a kernel does: counters, occupancy, tiles, the roofline, Nsight Compute."""
+"""Views of what a kernel does: counters, occupancy, tiles, the roofline, Nsight Compute."""

@@ -1,4 +1,4 @@
-"""What the emulator counts, held against what Nsight Compute read of the same launch."""
+"""Compare the emulator's counters with those that Nsight Compute read for the same launch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewise.lens.metrics import EXACT, METRICS, Hardware, given_registers
 
 
 def emulate(spec: Spec) -> tuple[LaunchReport, bool]:
-    """What the emulator reports of a case, and whether its result is right."""
+    """Return the emulator's report of a case, and whether its result is correct."""
     case = make(spec)
     emulator = get_device("emulator")
     report = case.kernel.launch(case.grid, case.block, case.args, case.shared, emulator)
@@ -23,15 +23,15 @@ def emulate(spec: Spec) -> tuple[LaunchReport, bool]:
 
 
 def counts(report: LaunchReport) -> dict[str, int]:
-    """The emulator's counters, and the registers that a thread is given."""
+    """Return the emulator's counters, and the registers that a thread is given."""
     assert report.counters is not None
     return {**report.counters.to_dict(), "registers": given_registers(report.resources.registers)}
 
 
 def differences(counted: Mapping[str, int], found: Hardware) -> list[str]:
-    """The counters that must be equal and are not, each in words.
+    """Return the counters that must be equal and are not, each in words.
 
-    One that was not measured is one of them, if the emulator counts anything.
+    A counter that was not measured is among them, if the emulator counts anything.
     """
     rows = {row.name: row for row in compare(counted, found)}
     words = [f"{name}: not measured" for name in EXACT if name not in rows and counted[name]]
@@ -44,13 +44,13 @@ def differences(counted: Mapping[str, int], found: Hardware) -> list[str]:
 
 
 def other_metrics(found: Hardware) -> dict[str, int]:
-    """What Nsight Compute has a second metric for, where that says something else."""
+    """Return the values of Nsight Compute's second metrics for counters."""
     return {
         metric: found.metrics[metric]
         for name, counted in found.counters.items()
         for alternative in METRICS[name][1:]
         for metric in alternative
-        if len(alternative) == 1  # what is said by one metric alone
+        if len(alternative) == 1  # alternatives that are a single metric
         and found.metrics.get(metric, counted) != counted
     }
 
@@ -65,9 +65,9 @@ class Agreement:
     rows : tuple of Row
         Every counter that was measured, with both counts.
     wrong : list of str
-        What disagrees and must not, in words; empty if the case agrees.
+        The counters that disagree and must not, in words; empty if the case agrees.
     record : dict
-        The case as ``benchmarks/results/counters_h200.json`` keeps it.
+        The case in the format of ``benchmarks/results/counters_h200.json``.
     """
 
     spec: Spec
@@ -77,7 +77,7 @@ class Agreement:
 
 
 def agreement(spec: Spec, found: Hardware) -> Agreement:
-    """Run a case on the emulator, and hold its counters against what Nsight Compute read."""
+    """Run a case on the emulator, and compare its counters with those that Nsight Compute read."""
     report, right = emulate(spec)
     counted = counts(report)
     wrong = differences(counted, found) + ([] if right else ["the emulator's result is wrong"])
@@ -94,6 +94,6 @@ def agreement(spec: Spec, found: Hardware) -> Agreement:
 
 
 def differing(records: Sequence[Mapping[str, Any]], name: str) -> tuple[int, int]:
-    """In how many of the records a counter differs, and in how many it was measured."""
+    """Return the number of records in which a counter differs, and in which it was measured."""
     there = [record for record in records if name in record["hardware"]]
     return sum(each["hardware"][name] != each["emulator"][name] for each in there), len(there)

@@ -1,4 +1,4 @@
-"""The sliding tiles of a trace as pictures: for a slide, or a README."""
+"""Pictures of a trace's sliding tiles, for a slide or a README."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ import numpy.typing as npt
 from tilewise.provenance import write_whole
 
 MOST_FRAMES = 400
-MILLISECONDS = 700  # a frame of the GIF
-MOST_BLOCKS = 64  # of a grid, to show the tiles of all of them
-OTHERS = 350  # a frame that shows another block's tile of C
+MILLISECONDS = 700  # for a frame of the GIF
+MOST_BLOCKS = 64  # of a grid, for which the tiles of all blocks are shown
+OTHERS = 350  # for a frame that shows another block's tile of C
 _DPI, _WIDTH, _HEIGHT = 100, 6.5, 6.6
-_SMALL, _LARGE = 12, 15  # points: 10 pixels and more where a picture is 390 pixels wide
-_MOST_VALUES = 16  # rows and columns of C whose values there is room for
-# Okabe and Ito's colours, which the colour-blind tell apart.
+_SMALL, _LARGE = 12, 15  # points: at least 10 pixels if a picture is 390 pixels wide
+_MOST_VALUES = 16  # rows and columns of C for whose values there is room
+# Okabe and Ito's colours, which colour-blind readers can tell apart.
 _A, _B, _C, _NOW, _EMPTY, _INK = "#e69f00", "#56b4e9", "#009e73", "#d55e00", "#eceff1", "#1b1f24"
 _DONE, _SUMS = "#8fd3bd", "#cfe8df"
 
 
 @dataclass
 class Frame:
-    """One picture.
+    """A picture of the animation.
 
     Attributes
     ----------
     title, text : str
     tiles : dict of str to set of int
-        By matrix, the elements that the block holds in this phase, or writes.
+        The elements that the block holds in this phase, or writes, by matrix.
     shared : dict of int to float
-        What lies in shared memory, by byte.
+        The values in shared memory, by byte.
     now : set of int
-        The bytes of it that are read now.
+        The bytes of shared memory that are read now.
     sums : dict of int to float
-        By thread, its sum.
+        The sum of each thread, by thread.
     written : dict of int to float
         The elements of C that are finished.
     milliseconds : int
-        How long it is shown.
+        The time for which it is shown.
     is_last : bool
-        Whether all of C is finished, and nothing else is to be shown.
+        Whether all of C is finished, so that nothing else is shown.
     """
 
     title: str
@@ -80,22 +80,22 @@ def check(folder_or_file: Path | None = None) -> None:
 
 
 def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
-    """A picture of each load of tiles, of each use, and of the result.
+    """Return a picture of each load of tiles, of each use, and of the result.
 
-    They are followed by a picture of each other block that was recorded, with its tile of C, and,
-    if all blocks were recorded, by one of the finished C.
+    They are followed by a picture of each other recorded block with its tile of C, and, if all
+    blocks were recorded, by one of the finished C.
 
     Parameters
     ----------
     trace : mapping
-        As docs/trace.md has it.
+        The trace, in the format of docs/trace.md.
     block : int
-        Which of its blocks.
+        The number of the block among the recorded ones.
 
     Raises
     ------
     ValueError
-        If that block has no phases: its kernel has no tiles.
+        If that block has no phases, because its kernel has no tiles.
     """
     found: list[Frame] = []
     steps = trace["blocks"][block]["steps"]
@@ -154,7 +154,7 @@ def frames(trace: Mapping[str, Any], block: int = 0) -> list[Frame]:
 
 
 def _others(trace: Mapping[str, Any], block: int) -> list[Frame]:
-    """The tiles of C of the other blocks, and the finished C where all its elements are there."""
+    """Return pictures of the other blocks' tiles of C, and of C if all its elements are there."""
     found: list[Frame] = []
     written = _written(trace["blocks"][block]["steps"])
     others = [each for place, each in enumerate(trace["blocks"]) if place != block]
@@ -182,7 +182,7 @@ def _others(trace: Mapping[str, Any], block: int) -> list[Frame]:
 
 
 def _written(steps: Sequence[Mapping[str, Any]]) -> dict[int, float]:
-    """The elements of global memory that are stored, and their values."""
+    """Return the elements of global memory that are stored, with their values."""
     found: dict[int, float] = {}
     for step in steps:
         if (step["kind"], step.get("space")) == ("store", "global"):
@@ -193,10 +193,10 @@ def _written(steps: Sequence[Mapping[str, Any]]) -> dict[int, float]:
 
 
 def _uses(steps: Sequence[Mapping[str, Any]]) -> set[int | None]:
-    """The source lines at which tiles are used.
+    """Return the source lines at which tiles are used.
 
-    If some lines both read shared memory and compute, it is only those: the last phase may have
-    more arithmetic, as the scaling by alpha.
+    If some lines both read shared memory and compute, only those count, because the last phase may
+    have more arithmetic, such as the scaling by alpha.
     """
     read = {s["line"] for s in steps if s["kind"] == "load" and s.get("space") == "shared"}
     computed = {s["line"] for s in steps if s["kind"] == "compute" and s["phase"] is not None}
@@ -204,7 +204,7 @@ def _uses(steps: Sequence[Mapping[str, Any]]) -> set[int | None]:
 
 
 def _ends_a_phase(steps: Sequence[Mapping[str, Any]], place: int, uses: set[int | None]) -> bool:
-    """Whether no step behind this one uses its phase's tiles."""
+    """Return whether no later step uses its phase's tiles."""
     phase = steps[place]["phase"]
     return not any(
         step["kind"] == "compute" and step["phase"] == phase and step["line"] in uses
@@ -213,13 +213,13 @@ def _ends_a_phase(steps: Sequence[Mapping[str, Any]], place: int, uses: set[int 
 
 
 def _elements(steps: Sequence[Mapping[str, Any]]) -> set[int]:
-    """The elements that are stored in global memory."""
+    """Return the elements that are stored in global memory."""
     stores = (s for s in steps if s["kind"] == "store" and s.get("space") == "global")
     return {element for step in stores for element in _reached(step)}
 
 
 def _reached(step: Mapping[str, Any]) -> set[int]:
-    """The elements of global memory that a step accesses; a vector counts each of its own."""
+    """Return the elements of global memory that a step accesses, including each one of a vector."""
     return {
         at + i
         for at, value in zip(step["at"], step["values"], strict=True)
@@ -228,7 +228,7 @@ def _reached(step: Mapping[str, Any]) -> set[int]:
 
 
 def _sums(steps: Sequence[Mapping[str, Any]]) -> int:
-    """The most elements that a thread stores in global memory."""
+    """Return the most elements that a thread stores in global memory."""
     stored: dict[int, int] = {}
     for step in steps:
         if step["kind"] == "store" and step.get("space") == "global":
@@ -239,7 +239,7 @@ def _sums(steps: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _stored(step: Mapping[str, Any]) -> dict[int, float]:
-    """What a step stores in shared memory, by byte; each element of a vector."""
+    """Return the values that a step stores in shared memory, by byte; each one of a vector."""
     found: dict[int, float] = {}
     for at, value in zip(step["at"], step["values"], strict=True):
         values = value if isinstance(value, list) else [value]
@@ -261,12 +261,12 @@ def _threads(step: Mapping[str, Any]) -> list[int]:
 
 
 def draw(trace: Mapping[str, Any], gif: Path | None, folder: Path | None, block: int = 0) -> int:
-    """Draw the frames to a GIF, and to a folder as PNG, and return how many there are.
+    """Draw the frames to a GIF, and to a folder as PNG, and return their number.
 
     Raises
     ------
     ImportError, ValueError
-        As :func:`check` and :func:`frames`.
+        As in :func:`check` and :func:`frames`.
     OSError
         If a file can't be written.
     """
@@ -336,7 +336,7 @@ def _png(figure: Any) -> bytes:
 
 
 def _finished(figure: Any, c: Mapping[str, Any], frame: Frame) -> None:
-    """All of C, with its values where there is room."""
+    """Draw all of C, with its values if there is room."""
     shape = c["rows"], c["columns"]
     fill, text = np.full(shape, _DONE, object), np.full(shape, "", object)
     for at, value in frame.written.items():
@@ -349,14 +349,14 @@ def _finished(figure: Any, c: Mapping[str, Any], frame: Frame) -> None:
 
 
 def _own_elements(trace: Mapping[str, Any], block: int) -> set[int]:
-    """The elements of C that the block writes."""
+    """Return the elements of C that the block writes."""
     return _elements(trace["blocks"][block]["steps"])
 
 
 def _shared(
     array: Mapping[str, Any], frame: Frame, colour: str
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Colours and values of an array in shared memory."""
+    """Return the colours and the values of an array in shared memory."""
     shape = array["rows"], array["columns"]
     fill, text = np.full(shape, _EMPTY, object), np.full(shape, "", object)
     for row in range(shape[0]):
@@ -376,7 +376,7 @@ def _grid(
     text: npt.NDArray[Any] | None,
     title: str,
 ) -> None:
-    """A matrix of cells, square where that fits."""
+    """Draw a matrix of cells, which are square if that fits."""
     from matplotlib.colors import to_rgb
 
     rows, columns = fill.shape

@@ -1,4 +1,4 @@
-"""What matrix products, bulk copies and waits are, in a sentence, and why they matter."""
+"""Explain matrix products, bulk copies and waits in a sentence each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Verb = Callable[[Event, str, str], str]
 
 
 def product(event: Event, who: str, verb: str) -> Words:
-    """A product of matrices."""
+    """Explain a product of matrices."""
     held = {each.name: each for each in event.held}
     d = held["D"]
     if event.pieces is not None:
@@ -44,7 +44,7 @@ def _size(held: Held) -> str:
 
 
 def rows(event: Event, who: str, verb: str, what: str) -> Words:
-    """``ldmatrix`` and ``stmatrix``."""
+    """Explain ``ldmatrix`` or ``stmatrix``."""
     (held,) = event.held
     count = held.rows // 8
     matrices = f"{count} matrices" if count > 1 else "a matrix"
@@ -65,18 +65,18 @@ def rows(event: Event, who: str, verb: str, what: str) -> Words:
 
 
 def copy(event: Event, who: str, where: str, source: str, barrier: str) -> Words:
-    """A bulk copy to or from shared memory.
+    """Explain a bulk copy to or from shared memory.
 
     Parameters
     ----------
     event : Event
     who : str
     where : str
-        In shared memory.
+        The place in shared memory.
     source : str
-        What is copied; empty where that is not known.
+        The name of what is copied; empty if it is not known.
     barrier : str
-        The mbarrier that is told; empty for none.
+        The mbarrier that is notified; empty for none.
     """
     move = event.move
     if move is None:
@@ -102,7 +102,7 @@ _GROUPS = {
 
 
 def sync(event: Event, who: str, names: str, verb: Verb) -> Words:
-    """Who waits for what, or tells whom."""
+    """Explain who waits for what, or notifies whom."""
     assert event.sync is not None
     it = event.sync
     waits = verb(event, "waits", "wait")

@@ -1,4 +1,4 @@
-"""Two watched kernels on one page, side by side where both have done the same share of work."""
+"""Two watched kernels on one page, side by side at the same share of their work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Beside(Paged):
     ----------
     one, other : Watch
     page : str
-        The whole page: it needs no network and no server.
+        The whole page, which needs no network and no server.
     """
 
     one: Watch
@@ -28,12 +28,12 @@ class Beside(Paged):
 
     @classmethod
     def of(cls, one: Watch, other: Watch) -> Beside:
-        """Two runs on one page; see :meth:`tilewise.lens.watch.Watch.beside`.
+        """Return two runs on one page; see :meth:`tilewise.lens.watch.Watch.beside`.
 
         Raises
         ------
         TypeError
-            If the other is no watched run.
+            If the other is not a watched run.
         """
         if not hasattr(other, "trace"):
             raise TypeError(
@@ -47,7 +47,7 @@ class Beside(Paged):
 
     @property
     def correct(self) -> bool:
-        """False if one of the two products is known to be wrong."""
+        """Whether neither of the two products is known to be wrong."""
         return self.one.correct and self.other.correct
 
     def __repr__(self) -> str:

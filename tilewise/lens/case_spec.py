@@ -1,4 +1,4 @@
-"""What makes a launch whose counters are held against hardware's, and makes it again."""
+"""The specification of a launch whose counters are compared with hardware's."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ LANES = 32
 
 @dataclass(frozen=True)
 class Spec:
-    """What makes a case, and makes it again.
+    """The specification of a case, from which it can be made again.
 
     Attributes
     ----------
     kernel : str
-        A rung's name, or that of a file of tilewise/kernels/counted.
+        The name of a rung, or of a file in tilewise/kernels/counted.
     dtype : str
     shape : tuple of int
-        Of a rung m, n and k; rows and columns of a transpose and a stencil; elements that a copy
-        writes and a reduction reads; values and bins of a histogram. Of the kernels of one
-        instruction, as :mod:`tilewise.lens.instruction_cases` has them.
+        The extents: m, n and k of a rung; rows and columns of a transpose and a stencil; the
+        elements that a copy writes and a reduction reads; values and bins of a histogram. For the
+        kernels of one instruction see :mod:`tilewise.lens.instruction_cases`.
     leading : tuple of int
-        Elements from one row to the next, of each matrix in the order of the parameters; of a
+        The elements from one row to the next, of each matrix in the order of the parameters; for a
         copy, from one element that it reads to the next.
     tile : int or None
-        Of a rung that has tiles.
+        The tile of a rung that has tiles.
     alpha, beta : float
-        Of a rung.
+        The factors of a rung.
     seed : int
     pattern : str
-        Of a kernel of one instruction: the addresses or the layout, by name.
+        The name of the addresses or the layout, for a kernel of one instruction.
     """
 
     kernel: str
@@ -49,13 +49,13 @@ class Spec:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Spec:
-        """From JSON, which has lists for tuples."""
+        """Return the specification from JSON, which has lists in place of tuples."""
         lists = {name: tuple(value) for name, value in record.items() if isinstance(value, list)}
         return cls(**{**record, **lists})
 
     @property
     def name(self) -> str:
-        """What distinguishes the case from all others."""
+        """A name that distinguishes the case from all others."""
         parts = [self.kernel, self.dtype, "x".join(map(str, self.shape))]
         parts += ["ld" + ",".join(map(str, self.leading))] if self.leading else []
         parts += [f"tile{self.tile}"] if self.tile else []

@@ -1,9 +1,9 @@
-"""What a GPU can do at most, measured by probes: kernels that do one thing alone.
+"""The ceilings of a GPU, measured by probes: kernels that do only one thing.
 
-Each probe is a file of ``kernels/probes/``; those of the tensor cores are in
-:mod:`tilewise.lens.tensor_cores`. A thread repeats a round that does what is measured,
-and little else. How much of it a round has stands in :data:`PROBES`; the tests hold that against
-the loop in the machine code.
+Each probe is a file in ``kernels/probes/``; those of the tensor cores are in
+:mod:`tilewise.lens.tensor_cores`. A thread repeats a round that does what is measured, and little
+else. :data:`PROBES` says how much of it a round has, and the tests compare that with the loop in
+the machine code.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from tilewise.provenance import provenance
 
 FOLDER = SOURCES / "probes"
 LANES = 32
-THREADS = 256  # a block
-CHUNK_BYTES = 8 * THREADS * 16  # what a block reads in a round of dram_read and l2_read
+THREADS = 256  # threads of a block
+CHUNK_BYTES = 8 * THREADS * 16  # bytes that a block reads in a round of dram_read and l2_read
 ROUNDS = 5
 _READ_BYTES = 1 << 30
 _SECONDS = 60.0
@@ -42,19 +42,20 @@ _TARGET = re.compile(r"`\((\.L_x_\d+)\)")
 
 @dataclass(frozen=True)
 class Probe:
-    """A kernel that meets one ceiling.
+    """A kernel that reaches one ceiling.
 
     Attributes
     ----------
     name : str
-        The kernel's, and its file's.
+        The name of the kernel and of its file.
     loop : mapping of str to int
-        Machine instructions of a round that count, by their first part and width, as
-        ``"LDS.128"``.
+        The number of machine instructions of a round that count, by their first part and width, as
+        in ``"LDS.128"``.
     worth : float
-        Bytes, or operations, of one of them, done by a whole warp.
+        The bytes, or operations, of one of them, executed by a whole warp.
     rounds : int
-        A launch: a few milliseconds. Of memory one, by as many blocks as read 1 GiB.
+        The rounds of a launch, which take a few milliseconds. For DRAM it is one round, by as many
+        blocks as read 1 GiB.
     """
 
     name: str
@@ -67,12 +68,12 @@ class Probe:
         return Kernel(FOLDER / f"{self.name}.cu", self.name)
 
     def a_round(self, compiled: Compiled) -> float:
-        """What a warp does in a round, in the ceiling's unit."""
+        """Return the work of a warp in a round, in the ceiling's unit."""
         return self.worth * sum(self.loop.values())
 
 
 class IssueProbe(Probe):
-    """The one that counts every instruction of its loop, the loop's own too."""
+    """The probe that counts every instruction of its loop, including the loop's own."""
 
     def a_round(self, compiled: Compiled) -> float:
         for loop in loops(compiled):
@@ -82,7 +83,7 @@ class IssueProbe(Probe):
 
 
 STEPS = len(RATES) + len(tensor_cores.DTYPES)
-"""How many times :func:`measure` calls its ``step``."""
+"""The number of times that :func:`measure` calls its ``step``."""
 PROBES: Mapping[str, Probe] = {
     "dram": Probe("dram_read", {"LDG.128": 8}, LANES * 16, 1),
     "l2": Probe("l2_read", {"LDG.128": 8}, LANES * 16, 500),
@@ -99,15 +100,16 @@ def measure(
     step: Callable[[str], None] = lambda _: None,
     command: Sequence[str] = (),
 ) -> Ceilings:
-    """The ceilings of a GPU, in the steady state.
+    """Measure the ceilings of a GPU in the steady state.
 
     Parameters
     ----------
     gpu : Gpu
     seconds : float
-        How long each is measured, in five rounds whose median it is; a fifth of that warms up.
+        The seconds for which each is measured, in five rounds of which the median counts; a fifth
+        of that time warms up.
     step : callable
-        Called with the name of each before it is measured.
+        A function that is called with the name of each ceiling before it is measured.
     command : sequence of str
         The words of the command line, for the record.
 
@@ -116,7 +118,7 @@ def measure(
     ValueError
         If ``seconds`` is not positive.
     MemoryError
-        If 1 GiB of the GPU's memory are not free.
+        If the GPU has less than 1 GiB of free memory.
     """
     if not 0 < seconds < 1e6:
         raise ValueError(f"seconds is {seconds:g}; each ceiling takes some, 1 for example")
@@ -140,10 +142,10 @@ def measure(
 
 
 def rate_of(gpu: Gpu, rate: str, seconds: float) -> float:
-    """One of the ceilings, a second; as :func:`measure` measures each of them."""
+    """Return one of the ceilings, as a rate per second; :func:`measure` measures each by it."""
     probe = PROBES[rate]
     compiled = probe.kernel.compile(gpu.arch)
-    # As many blocks as are resident at once: all of them begin together, and end together.
+    # The grid has as many blocks as can be resident, so that all begin and end together.
     blocks = gpu.multiprocessors * gpu.blocks_per_multiprocessor(compiled, THREADS)
     if rate == "dram":
         blocks = max(_READ_BYTES // CHUNK_BYTES, 1)
@@ -153,7 +155,7 @@ def rate_of(gpu: Gpu, rate: str, seconds: float) -> float:
 
 
 def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[Any, ...]:
-    """The arguments after the rounds."""
+    """Return the probe's arguments after the number of rounds."""
     if rate == "dram":
         return 0, gpu.array(_random(blocks * CHUNK_BYTES)), gpu.empty((1,), np.uint32)
     dtype = rate if rate in ("float32", "float64") else np.uint32
@@ -171,9 +173,9 @@ def _arguments(gpu: Gpu, rate: str, blocks: int) -> tuple[Any, ...]:
 
 
 def l2_chunks(l2_bytes: int) -> int:
-    """Chunks that the L2 probe reads: a power of two, and at most a third of the cache.
+    """Return the chunks that the L2 probe reads: a power of two, and at most a third of the cache.
 
-    Half of the cache may hold copies of the other half's: on A100 and after, each half is near to
+    Half of the cache may hold copies of the other half's data: from the A100 on, each half is near
     half of the multiprocessors.
     """
     return 1 << max((l2_bytes // 3 // CHUNK_BYTES).bit_length() - 1, 0)
@@ -183,11 +185,11 @@ def _random(nbytes: int) -> Any:
     return np.random.default_rng(0).integers(0, 1 << 32, nbytes // 4, np.uint32)
 
 
-# The machine code's loops
+# The loops of the machine code
 
 
 def count(loop: Sequence[str], opcode: str) -> int:
-    """How many instructions of a loop are ``opcode``: its first part, and all its others."""
+    """Return the number of instructions in a loop with the parts of ``opcode``, in any order."""
     wanted = opcode.split(".")
     return sum(
         each.split(".")[0] == wanted[0] and set(wanted) <= set(each.split(".")) for each in loop
@@ -195,9 +197,9 @@ def count(loop: Sequence[str], opcode: str) -> int:
 
 
 def loops(compiled: Compiled) -> list[list[str]]:
-    """The innermost loops of a kernel's machine code, each the opcodes in it.
+    """Return the opcodes of each innermost loop in a kernel's machine code.
 
-    A loop is what lies between a label and a branch back to it.
+    A loop is everything between a label and a branch back to it.
 
     Raises
     ------
@@ -233,6 +235,6 @@ def _loops(text: str) -> Iterator[list[str]]:
         elif instruction := _INSTRUCTION.match(row):
             opcodes.append(instruction[1])
             target = _TARGET.search(instruction[2])
-            # A branch to itself stands after the end of each kernel.
+            # A branch to itself follows the end of each kernel.
             if target and labels.get(target[1], len(opcodes)) < len(opcodes) - 1:
                 yield opcodes[labels[target[1]] :]

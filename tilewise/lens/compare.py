@@ -1,4 +1,4 @@
-"""The emulator's counters beside the hardware's."""
+"""Compare the emulator's counters with the hardware's."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tilewise.lens.profile import Profile
 
 @dataclass(frozen=True)
 class Row:
-    """One counter, the emulator's beside the hardware's.
+    """A counter of the emulator, and the same one of the hardware.
 
     Attributes
     ----------
     name : str
-        As :class:`tilewise.launch.Counters` has it, or ``"registers"``.
+        The name in :class:`tilewise.launch.Counters`, or ``"registers"``.
     metric : str
-        Nsight Compute's name of it; several, with ``" + "`` between, where it is their sum.
+        Nsight Compute's name for it; several names, joined by ``" + "``, if it is their sum.
     emulator, hardware : int
     equal : bool
     """
@@ -36,12 +36,12 @@ class Row:
 
 
 def compare(counters: Mapping[str, int], hardware: Hardware) -> tuple[Row, ...]:
-    """The emulator's counters beside the hardware's, those that both have.
+    """Return the counters that both the emulator and the hardware have, side by side.
 
     Parameters
     ----------
     counters : mapping of str to int
-        Of the same case, as :meth:`tilewise.launch.Counters.to_dict` gives them;
+        The counters of the same case, as :meth:`tilewise.launch.Counters.to_dict` returns them;
         ``"registers"`` may be among them.
     hardware : Hardware
     """
@@ -62,16 +62,17 @@ def compare(counters: Mapping[str, int], hardware: Hardware) -> tuple[Row, ...]:
 
 
 def against(found: Profile, hardware: Hardware) -> tuple[Row, ...]:
-    """A profile beside what Nsight Compute counted of the same launch.
+    """Compare a profile with what Nsight Compute counted in the same launch.
 
-    Counters, registers, and the blocks a multiprocessor that each limit of occupancy allows.
+    The rows are the counters, the registers, and the blocks of a multiprocessor that each limit of
+    occupancy allows.
     """
     resources, counters = found.report.resources, found.counters.to_dict()
     if not resources.missing:
         counters["registers"] = given_registers(resources.registers)
     held, place = found.occupancy, multiprocessor(found.arch)
     by_shared = held.by_shared
-    if SHARED_CONFIG in hardware.metrics:  # of the shared memory, what that launch had
+    if SHARED_CONFIG in hardware.metrics:  # with the shared memory of that launch
         by_shared = hardware.metrics[SHARED_CONFIG] // place.shared_of_a_block(held.shared)
     ours = {
         "blocks": held.by_blocks, "warps": held.by_warps, "registers": held.by_registers,

@@ -1,9 +1,9 @@
-"""What the steps of a trace cost, and how far they bring the product: the player's comparison.
+"""The costs of a trace's steps, and the share of the work that they do, for comparisons.
 
-Kernels are compared where both have done the same share of their work, which is multiply-adds.
-Steps and instructions can't be the measure, because kernels differ in them, and the emulator
-measures no time. Within a phase a kernel has loaded a tile and not used all of it yet, so totals
-are compared where phases end.
+Kernels are compared at the same share of their work, which is counted in multiply-adds. Steps and
+instructions can't be the measure, because kernels differ in them, and the emulator measures no
+time. Within a phase a kernel has loaded a tile and not used all of it yet, so totals are compared
+at the ends of phases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewise.devices.occupancy import WARP
 
 Step = Mapping[str, Any]
 FOLDED = ("other", "branch")
-"""Kinds of steps that only compute indices and addresses, or branch."""
+"""The kinds of steps that only compute indices and addresses, or branch."""
 COSTS = ("loads", "requests", "sectors", "wavefronts", "barriers")
 """The attributes of :class:`Costs` that are shown as totals."""
 _SHAPE = re.compile(r"\.m(\d+)n(\d+)k(\d+)")
@@ -34,21 +34,21 @@ class Costs:
     Attributes
     ----------
     unit : str
-        What ``work`` counts: ``"multiply-adds"``; for a kernel that has none, floating-point
+        The unit of ``work``: ``"multiply-adds"``; for a kernel without any, floating-point
         ``"operations"``; for a kernel that has neither, ``"elements stored"`` to global memory.
     work : list of int
         The work of all threads together.
     loads : list of int
-        Elements that threads load from global memory, counted for each thread, and elements of
-        bulk copies that the block starts.
+        The elements that threads load from global memory, counted for each thread, and the elements
+        of bulk copies that the block starts.
     requests, sectors : list of int
-        Requests and sectors of loads from global memory.
+        The requests and the sectors of loads from global memory.
     wavefronts : list of int
-        Wavefronts of accesses to shared memory: one for each request and one for each bank
+        The wavefronts of accesses to shared memory: one for each request and one for each bank
         conflict. The further wavefronts that an access of 8 or 16 bytes always takes are not
         counted.
     barriers : list of int
-        Barriers of the whole block, counted for each warp.
+        The barriers of the whole block, counted for each warp.
     """
 
     unit: str
@@ -60,7 +60,7 @@ class Costs:
     barriers: list[int]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "unit": self.unit,
             "work": self.work,
@@ -68,17 +68,17 @@ class Costs:
         }
 
     def at(self, cost: str, step: int) -> int:
-        """The total of a cost up to and including a step."""
+        """Return the total of a cost up to and including a step."""
         return sum(getattr(self, cost)[: step + 1])
 
 
 def costs(trace: Mapping[str, Any], block: int) -> Costs:
-    """What each step of a block costs.
+    """Return the costs of each step of a block.
 
     Parameters
     ----------
     trace : mapping
-        As docs/trace.md describes it.
+        The trace, in the format of docs/trace.md.
     block : int
         The block's number among those that were recorded.
     """
@@ -101,7 +101,7 @@ def costs(trace: Mapping[str, Any], block: int) -> Costs:
 
 
 def phase_ends(steps: Sequence[Step]) -> list[int]:
-    """The last step of each phase; for a kernel without phases, the last step."""
+    """Return the last step of each phase; for a kernel without phases, the last step."""
     found = [
         i for i, step in enumerate(steps)
         if step.get("phase") is not None
@@ -111,7 +111,7 @@ def phase_ends(steps: Sequence[Step]) -> list[int]:
 
 
 def is_folded(step: Step) -> bool:
-    """Whether a step only computes indices and addresses, or branches."""
+    """Return whether a step only computes indices and addresses, or branches."""
     return step["kind"] in FOLDED
 
 
@@ -120,8 +120,8 @@ def together(
 ) -> list[list[int]]:
     """Pair the steps of two kernels by the share of their work that each has done.
 
-    From one pair to the next, the kernel advances whose next step begins with the smaller share of
-    its work done, or both if the shares are equal. Steps that only compute indices are left out.
+    From one pair to the next, the kernel whose next step begins at the smaller share of its work
+    advances, or both do if the shares are equal. Steps that only compute indices are left out.
 
     Parameters
     ----------
@@ -154,7 +154,7 @@ def together(
 
 
 def _begins(work: Sequence[int], steps: Sequence[Step]) -> list[tuple[int, float]]:
-    """The steps that are shown, each with the share of the block's work that is done before it."""
+    """Return the steps that are shown, each with the share of the block's work before it."""
     before, total = [0, *accumulate(work)], sum(work) or 1
     shown = [i for i, step in enumerate(steps) if not is_folded(step)] or [len(steps) - 1]
     if shown[-1] != len(steps) - 1:
@@ -165,13 +165,13 @@ def _begins(work: Sequence[int], steps: Sequence[Step]) -> list[tuple[int, float
 def fair(
     one: Costs, other: Costs, ends: Sequence[int], of_other: Sequence[int]
 ) -> list[dict[str, Any]]:
-    """Where two kernels may be compared: where a phase of the one ends, or of the other.
+    """Return the points at which two kernels may be compared: the ends of either's phases.
 
     Parameters
     ----------
     one, other : Costs
     ends, of_other : sequence of int
-        As :func:`phase_ends` gives them.
+        The results of :func:`phase_ends`.
 
     Returns
     -------
@@ -242,7 +242,7 @@ def _elements(trace: Mapping[str, Any], step: Step) -> int:
 
 
 def _bytes_of(trace: Mapping[str, Any], name: str | None) -> int:
-    """The bytes of an array's element; 0 if there is no such array."""
+    """Return the bytes of an array's element; 0 if there is no such array."""
     dtype = next((x["dtype"] for x in trace["arrays"] if x["name"] == name), "")
     bits = re.search(r"\d+", dtype)
     return int(bits[0]) // 8 if bits else 0

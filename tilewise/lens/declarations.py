@@ -1,4 +1,4 @@
-"""What a source declares: the extents of an array, with its macros as they stand."""
+"""Read declarations in a source: the extents of an array, from numbers and macros."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewise.compiler.type_names import size_of
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
-_DEEPEST = 16  # macros in macros
+_DEEPEST = 16  # levels of macros in macros
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
@@ -21,21 +21,21 @@ _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ...]:
-    """The extents of the shared array ``name``, the last one that of a row.
+    """Return the extents of the shared array ``name``, of which the last is that of a row.
 
     Parameters
     ----------
     source : str
-        CUDA C++. An extent may have numbers, macros, ``sizeof`` of a plain type, and
+        CUDA C++. An extent may contain numbers, macros, ``sizeof`` of a plain type, and
         ``+ - * / %``.
     name : str
     defines : mapping
-        Macros that are given to the compiler.
+        The macros that are given to the compiler.
 
     Returns
     -------
     tuple of int
-        Empty where there is no such array, or an extent that can't be told.
+        The extents; empty if there is no such array, or an extent can't be computed.
 
     Examples
     --------
@@ -54,7 +54,7 @@ def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ..
 
 
 def element_size(source: str, name: str) -> int:
-    """Bytes of an element of the shared array ``name``: 4 where its type is no plain one.
+    """Return the bytes of an element of the shared array ``name``: 4 if its type is not plain.
 
     Examples
     --------
@@ -71,9 +71,9 @@ def element_size(source: str, name: str) -> int:
 
 
 def macros(source: str, defines: Mapping[str, Any]) -> dict[str, str]:
-    """The macros without parameters, where the source ends: those given, and its own.
+    """Return the macros without parameters at the end of the source: those given, and its own.
 
-    Of ``#ifdef`` and ``#ifndef`` one side counts; of any other condition both do.
+    For ``#ifdef`` and ``#ifndef`` one side counts; for any other condition both sides do.
     """
     values = {name: "1" if value is True else str(value) for name, value in defines.items()}
     taken: list[bool] = []
@@ -98,7 +98,7 @@ def macros(source: str, defines: Mapping[str, Any]) -> dict[str, str]:
 
 
 def value_of(expression: str, values: Mapping[str, str]) -> int | None:
-    """A whole number, of macros and arithmetic; None where it can't be told."""
+    """Return the whole number of an expression with macros; None if it can't be computed."""
     text = expression
     for _ in range(_DEEPEST):
         replaced = _NAME.sub(

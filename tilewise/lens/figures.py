@@ -1,4 +1,4 @@
-"""What all figures share: size, colours, names beside lines, and how they are written.
+"""The size, the colours, the names beside lines, and the writing of all figures.
 
 Figures are 6.5 inches wide, so that they can be read on a telephone: on a screen of 390 pixels,
 letters of 12 points are 10 pixels high. Their background is white, on a dark page too.
@@ -16,16 +16,17 @@ from typing import Any
 from tilewise.provenance import write_whole
 
 FORMATS = (".png", ".svg", ".pdf")
-WIDTH, DPI = 6.5, 200  # inches, and pixels an inch
+WIDTH, DPI = 6.5, 200  # inches, and pixels per inch
 SMALL, LARGE = 12, 13.5  # points
-LINE = 1.2 * SMALL / 72  # inches that a line of names takes
+LINE = 1.2 * SMALL / 72  # inches of a line of names
 SHIFT = 0.18  # inches between axes and the names beside them
 INK, GREY, GRID = "#222222", "#666666", "#dddddd"
-# M. Okabe, K. Ito, "Color Universal Design": the colour-blind tell them apart.
+# M. Okabe, K. Ito, "Color Universal Design": colour-blind readers can tell these colours apart.
 BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK = (
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#000000",
 )  # fmt: skip
-# Rungs of float32 and float64, rungs of 16 bits, tilewise.matmul, and the vendor's product.
+# The colours of rungs of float32 and float64, of rungs of 16 bits, of tilewise.matmul, and of the
+# vendor's product.
 REAL, HALF, OURS, VENDOR = BLUE, GREEN, VERMILION, BLACK
 
 
@@ -36,7 +37,7 @@ class Name:
     Attributes
     ----------
     x, y : float
-        Of the point, in data.
+        The place of the point, in data coordinates.
     words, colour : str
     is_bold : bool
     """
@@ -49,7 +50,7 @@ class Name:
 
 
 def check(path: Path) -> None:
-    """Raise the errors that drawing would raise, before what is drawn is computed.
+    """Raise the errors that drawing would raise, before the data are computed.
 
     Raises
     ------
@@ -76,7 +77,7 @@ def require() -> None:
 
 
 def new(height: float, width: float = WIDTH) -> Any:
-    """A white figure of matplotlib; its height and width are in inches."""
+    """Return a white figure of matplotlib; its height and width are in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -86,7 +87,7 @@ def new(height: float, width: float = WIDTH) -> Any:
 
 
 def panel(figure: Any, left: float, bottom: float, width: float, height: float) -> Any:
-    """Axes at a place in inches, with a grid behind what is drawn."""
+    """Return axes at a place in inches, with a grid behind the plot."""
     across, up = figure.get_size_inches()
     axes = figure.add_axes((left / across, bottom / up, width / across, height / up))
     axes.grid(color=GRID)
@@ -98,7 +99,7 @@ def panel(figure: Any, left: float, bottom: float, width: float, height: float) 
 
 
 def widest(figure: Any, words: Sequence[str]) -> float:
-    """Inches that the longest of ``words`` takes, as :func:`name_all` writes them."""
+    """Return the width in inches of the longest of ``words``, as :func:`name_all` writes them."""
     found = 0.0
     for each in words:
         text = figure.text(0, 0, each, fontsize=SMALL)
@@ -108,9 +109,9 @@ def widest(figure: Any, words: Sequence[str]) -> float:
 
 
 def save(made: Any, path: Path, dpi: int = DPI) -> None:
-    """Write a figure of matplotlib to ``path``, whole or not at all.
+    """Write a figure of matplotlib to ``path``, completely or not at all.
 
-    The file has no date and no random number, so the same figure gives the same file.
+    The file contains no date and no random number, so the same figure gives the same file.
 
     Raises
     ------
@@ -127,19 +128,19 @@ def save(made: Any, path: Path, dpi: int = DPI) -> None:
 
 
 def name_all(axes: Any, names: Sequence[Name], shift: float = SHIFT, top: float = 0.0) -> None:
-    """Write names right of the axes, each near its point's height, with a line to it.
+    """Write names to the right of the axes, each near its point's height, with a line to it.
 
     Parameters
     ----------
     axes
-        With their limits and scales.
+        The axes, with their limits and scales.
     names : sequence of Name
-        Those that would meet are moved apart; they stay within the axes' height where there is
-        room.
+        The names. Those that would overlap are moved apart; they stay within the axes' height if
+        there is room.
     shift : float
-        Inches between the axes and the names.
+        The inches between the axes and the names.
     top : float
-        Inches that names may stand above the axes.
+        The inches above the axes that names may use.
     """
     dpi = axes.figure.dpi
     places = [axes.transData.transform((name.x, name.y)) for name in names]
@@ -161,12 +162,12 @@ def name_all(axes: Any, names: Sequence[Name], shift: float = SHIFT, top: float 
 
 
 def spread(heights: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """``heights`` moved apart to at least ``gap`` in their order, near to where they were.
+    """Return ``heights`` moved apart to at least ``gap`` in their order, as near as possible.
 
-    They stay between ``low`` and ``high`` where there is room for all.
+    They stay between ``low`` and ``high`` if there is room for all.
     """
     order = sorted(range(len(heights)), key=lambda i: heights[i])
-    # Groups that would meet are joined, and stand around the middle of their members.
+    # Groups that would overlap are joined, and centred on the middle of their members.
     groups: list[list[float]] = []
     for i in order:
         groups.append([heights[i]])
@@ -191,7 +192,7 @@ def _top(group: Sequence[float], gap: float) -> float:
 
 
 def si(value: float, unit: str) -> str:
-    """Three digits, the prefix that fits, and the unit."""
+    """Return a value with three digits, the prefix that fits, and the unit."""
     for scale, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if value >= scale:
             return f"{value / scale:.3g} {prefix}{unit}"

@@ -1,8 +1,8 @@
-"""Launches whose counters are held against hardware's: what each is, and whether it was right.
+"""The launches whose counters are compared with hardware's, and the checks of their results.
 
-Every rung of the ladder, and kernels that are no matrix multiplication (tilewise/kernels/counted).
-A case's arguments follow from its spec alone, so that a case that was measured once can be made
-again anywhere.
+They are every rung of the ladder, and kernels that are not matrix multiplications
+(tilewise/kernels/counted). A case's arguments follow from its spec alone, so a case that was
+measured once can be made again anywhere.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tilewise.numbers import check
 
 TRANSPOSES = ("transpose_padded", "transpose_unpadded")
 THREADS = 256  # a block of the kernels with one dimension
-BLOCK = (32, 8)  # of those with two
+BLOCK = (32, 8)  # a block of those with two
 LADDER = tuple(each.name for each in rungs_of("float32"))
-ITEMS = 512  # of shared memory, that lanes of shared_pattern reach
+ITEMS = 512  # items of shared memory that lanes of shared_pattern access
 
 
 def specs() -> Iterator[Spec]:
-    """Every case: tiles that fit and that don't, rows that lie apart and that don't."""
-    # m, n, k, what each leading dimension has beyond the width, tile, alpha and beta.
+    """Yield the spec of every case, with tiles and pitches that fit and that don't."""
+    # m, n, k, the elements of each leading dimension beyond the width, tile, alpha and beta.
     problems: tuple[tuple[tuple[int, ...], tuple[int, ...], int, tuple[float, float]], ...] = (
         ((128, 96, 80), (0, 0, 0), 32, (1, 0)),
         ((100, 70, 53), (3, 5, 1), 32, (1, 0)),
@@ -44,8 +44,8 @@ def specs() -> Iterator[Spec]:
             (32, 32, 32), (25, 40, 21), (1, 129, 40), (31, 33, 17), (16, 64, 24), (9, 27, 37),
         ),
     }  # fmt: skip
-    # The rungs that take a few large tiles: the smallest, of rows that are 16 bytes apart or a
-    # multiple of it, and the largest, of rows that are not.
+    # The rungs that take a few large tiles: the smallest tile with pitches of 16 bytes or a
+    # multiple, and the largest with other pitches.
     large: tuple[tuple[tuple[int, ...], tuple[int, ...], int, tuple[float, float]], ...] = (
         ((72, 104, 40), (0, 8, 0), 0, (2, 0.5)),
         ((131, 261, 27), (0, 0, 0), -1, (1, 0)),
@@ -83,7 +83,7 @@ def specs() -> Iterator[Spec]:
 
 
 def make(spec: Spec) -> Case:
-    """The launch of a spec; with each call new arrays, and the same numbers in them.
+    """Return the launch of a spec; each call makes new arrays with the same numbers in them.
 
     Raises
     ------
@@ -97,7 +97,7 @@ def make(spec: Spec) -> Case:
     path, rng, dtype = KERNELS / f"{spec.kernel}.cu", np.random.default_rng(spec.seed), spec.dtype
 
     def numbers(*shape: int, below: int = 100) -> npt.NDArray[Any]:
-        return rng.integers(0, below, shape).astype(dtype)  # small: every sum of them is exact
+        return rng.integers(0, below, shape).astype(dtype)  # small, so sums are exact
 
     def case(
         grid: tuple[int, ...],
@@ -130,7 +130,7 @@ def make(spec: Spec) -> Case:
         (stride,) = spec.leading
         source, out = numbers((n - 1) * stride + 1), np.zeros(n, dtype)
         return case((blocks(n, THREADS),), (THREADS,), n, stride, source, out, real=real)
-    few = (min(blocks(n, THREADS), 4),)  # blocks, so that a thread has several elements
+    few = (min(blocks(n, THREADS), 4),)  # few blocks, so that a thread has several elements
     if spec.kernel == "reduction":
         return case(few, (THREADS,), n, numbers(n), np.zeros(1, dtype))
     if spec.kernel == "histogram":
@@ -141,15 +141,15 @@ def make(spec: Spec) -> Case:
 
 
 def patterns(rng: np.random.Generator, warps: int) -> npt.NDArray[np.int32]:
-    """Which item each lane reaches, -1 for none, a row a warp.
+    """Return which item each lane accesses, -1 for none, a row for each warp.
 
-    From all lanes at one item to each at its own, in pairs and fours that share one, whole and
-    with a few that don't; some with lanes that stand aside.
+    The patterns go from all lanes at one item to each at its own, with pairs and fours that share
+    one, whole and with a few exceptions; in some, lanes are idle.
     """
     rows = np.empty((warps, LANES), np.int32)
     for row in rows:
         pool = rng.integers(0, ITEMS, rng.integers(1, 2 * LANES))
-        if rng.random() < 0.5:  # as many rows of banks apart as can be
+        if rng.random() < 0.5:  # as many rows of banks apart as possible
             pool = pool // LANES * LANES + rng.integers(0, 8)
         together = rng.choice([1, 1, 2, 2, 4, 8, 16])
         row[:] = np.repeat(rng.choice(pool, LANES // together), together)
@@ -178,7 +178,7 @@ def _product(spec: Spec) -> Case:
 
 
 def pitched(x: npt.NDArray[Any], leading: int) -> npt.NDArray[Any]:
-    """A copy of a matrix whose rows are ``leading`` elements apart, with NaN between them."""
+    """Return a copy of a matrix with rows ``leading`` elements apart, and NaN between them."""
     rows, width = x.shape
     whole = np.full((rows, leading), np.nan, x.dtype)
     whole[:, :width] = x
@@ -190,9 +190,10 @@ def blocks(size: int, edge: int) -> int:
 
 
 def is_right(spec: Spec, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether a kernel has made the arguments ``after`` of those ``before``.
+    """Return whether a kernel has correctly changed the arguments ``before`` to ``after``.
 
-    Products by their bound, the others to the last bit: their numbers are small and whole.
+    Products are checked by their bound; the others to the last bit, since their numbers are small
+    and whole.
     """
     if spec.kernel in LADDER:
         a, b, c = (before[place] for place in (4, 6, 9))

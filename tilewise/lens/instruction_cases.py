@@ -1,9 +1,9 @@
-"""Launches of one kind of memory instruction each, in named patterns of addresses.
+"""Launches of a single kind of memory instruction each, in named patterns of addresses.
 
-The kernels lie in tilewise/kernels/counted: ``ldmatrix`` and ``stmatrix`` (matrix_rows),
+The kernels are in tilewise/kernels/counted: ``ldmatrix`` and ``stmatrix`` (matrix_rows),
 ``cp.async`` (async_copy), bulk and tensor copies (bulk_copy, tensor_copy), ``wgmma``
-(warpgroup_product) and atomics in shared memory (shared_atomic). :mod:`hardware_cases` has their
-cases among its own.
+(warpgroup_product) and atomics in shared memory (shared_atomic). :mod:`hardware_cases` includes
+their cases.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tilewise.lens.case_spec import KERNELS, LANES, Spec
 from tilewise.lens.nsight_child import Case
 from tilewise.tensor_map import SWIZZLES, tensor_map
 
-BLOCKS = 4  # a launch, all of the same pattern, but for random ones
-RANDOM = 100  # blocks of a launch of random patterns, each of its own
-ROWS = 288  # of 16 bytes, that matrix_rows has
-ITEMS = 512  # that async_copy and shared_atomic have
+BLOCKS = 4  # blocks of a launch, all with the same pattern, except random ones
+RANDOM = 100  # blocks of a launch with random patterns, each with its own
+ROWS = 288  # rows of 16 bytes in matrix_rows
+ITEMS = 512  # items in async_copy and shared_atomic
 ROW = 16  # bytes of a row of an 8 x 8 matrix
 _WARPGROUP = 128
 _TILES = 48 * 1024  # bytes of both operands of a warpgroup_product
-_B_AT = 16 * 1024  # where B begins there
+_B_AT = 16 * 1024  # the byte at which B begins there
 
 Places = npt.NDArray[np.int32]
 _lane = np.arange(LANES, dtype=np.int32)
 _matrix, _row = _lane // 8, _lane % 8
 
-# Of each lane, the place of its row. Eight neighbouring rows fill the 32 banks once.
+# The place of each lane's row. Eight neighbouring rows fill the 32 banks once.
 ROW_PATTERNS: Mapping[str, Places] = {
     "side_by_side": _lane,
     "two_way": 16 * _matrix + 2 * _row,
@@ -65,7 +65,7 @@ _SHARED_ROWS = (
 )  # fmt: skip
 _SINGLE_ROWS = tuple(name for name in ROW_PATTERNS if name not in _SHARED_ROWS)
 
-# Of each lane, the place that it copies to and the one it copies from; -1 for none.
+# The place that each lane copies to and the one it copies from; -1 for none.
 _even = np.where(_lane % 2 == 0, _lane, -1)
 COPY_PATTERNS: Mapping[str, tuple[Places, Places]] = {
     "side_by_side": (_lane, _lane),
@@ -84,7 +84,7 @@ COPY_PATTERNS: Mapping[str, tuple[Places, Places]] = {
     "partial": (_lane, _lane),
 }
 
-# Of each lane, the word that it adds to; -1 for none.
+# The word that each lane adds to; -1 for none.
 ATOMIC_PATTERNS: Mapping[str, Places] = {
     "side_by_side": _lane,
     "two_way": 2 * _lane,
@@ -95,8 +95,8 @@ ATOMIC_PATTERNS: Mapping[str, Places] = {
     "every_other": _even,
 }
 
-# Rows of the array, bytes of one, rows and bytes of the box, and the steps from box to box; of a
-# step that does not divide the array's side, boxes reach outside.
+# The rows of the array, the bytes of one, rows and bytes of the box, and the steps from box to box;
+# with a step that does not divide the array's side, boxes reach outside.
 TENSOR_PATTERNS: Mapping[str, tuple[int, int, int, int, str]] = {
     "plain": (32, 256, 16, 128, "none"),
     "32B": (32, 64, 16, 32, "32B"),
@@ -110,12 +110,12 @@ TENSOR_PATTERNS: Mapping[str, tuple[int, int, int, int, str]] = {
 
 
 def _descriptor(at: int, leading: int, stride: int, swizzle: int) -> int:
-    """A matrix descriptor (PTX ISA 9.7.15.5.1.2.2), all but swizzle in bytes."""
+    """Return a matrix descriptor (PTX ISA 9.7.15.5.1.2.2); all arguments but swizzle are bytes."""
     return at >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | swizzle << 62
 
 
-# Of wgmma's operands: whether k is not the contiguous dimension, the bytes of leading and stride
-# offset, and the descriptor's swizzle.
+# The layouts of wgmma's operands: whether k is not the contiguous dimension, the bytes of the
+# leading and the stride offset, and the descriptor's swizzle.
 LAYOUTS: Mapping[str, tuple[int, int, int, int]] = {
     "128B": (0, 16, 1024, 1),
     "64B": (0, 16, 512, 2),
@@ -126,7 +126,7 @@ LAYOUTS: Mapping[str, tuple[int, int, int, int]] = {
 
 
 def specs() -> Iterator[Spec]:
-    """The cases of each kernel."""
+    """Yield the spec of each kernel's cases."""
     yield from _matrix_rows()
     for width, bypasses in ((4, 0), (8, 0), (16, 0), (16, 1)):
         narrow = ("side_by_side", "two_way", "eight_way", "from_apart", "partial")
@@ -176,7 +176,7 @@ def _matrix_rows() -> Iterator[Spec]:
 
 
 def make(spec: Spec) -> Case:
-    """The launch of a spec; with each call new arrays, and the same numbers in them.
+    """Return the launch of a spec; each call makes new arrays with the same numbers in them.
 
     Raises
     ------
@@ -189,7 +189,7 @@ def make(spec: Spec) -> Case:
 
 
 def is_right(spec: Spec, before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether a kernel has made the arguments ``after`` of those ``before``, to the last bit."""
+    """Return whether a kernel has correctly changed the arguments ``before`` to ``after``."""
     return KINDS[spec.kernel][1](spec, before, after)
 
 
@@ -204,14 +204,14 @@ def _case(
 
 
 def row_places(spec: Spec) -> Places:
-    """The place of each lane's row, a row a warp."""
+    """Return the place of each lane's row, a row for each warp."""
     if spec.pattern != "random":
         return np.tile(ROW_PATTERNS[spec.pattern], (BLOCKS, 1))
     rng, is_store = np.random.default_rng(spec.seed), spec.shape[2]
     places = np.empty((RANDOM, LANES), np.int32)
     for warp in places:
         rows = rng.permutation(ROWS)[: 8 * rng.integers(4, ROWS // 8)]  # with gaps between them
-        if is_store:  # rows that two lanes name would be a race, unless they write the same
+        if is_store:  # rows that two lanes name would be a race, unless both write the same
             warp[:] = rows[:LANES]
         else:
             warp[:] = rng.choice(rows[: rng.integers(1, len(rows))], LANES)
@@ -365,4 +365,4 @@ KINDS: Mapping[
     "warpgroup_product": (_make_product, _product_right),
     "shared_atomic": (_make_atomic, _atomic_right),
 }
-"""By kernel: what makes a case, and what says whether its result is right."""
+"""A function that makes a case, and one that checks its result, by kernel."""

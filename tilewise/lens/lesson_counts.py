@@ -1,7 +1,7 @@
-"""What each rung of the ladder shows, counted on the emulator: the figures of its lesson.
+"""Count what each rung of the ladder shows, on the emulator: the figures of its lesson.
 
 Every rung of many blocks multiplies the same matrices in its own first dtype, with its own tile,
-and is counted beside the rung before it, or the one that it names.
+and is counted beside the previous rung, or the one that it names.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from tilewise.lens.profiling import profile as profile_product
 
 SIZE = 512
 LADDER = tuple(each for each in RUNGS if each.default_tile is not None)
-# What a rung can be about; the first ones are what it moves, and waits for.
+# The counters that a rung can be about, those of data movement and of waiting first.
 MOVED = (
     "global load requests", "global load sectors", "global store requests",
     "global store sectors", "shared load requests", "shared load wavefronts",
     "shared load bank conflicts", "shared store requests", "shared store wavefronts",
     "shared store bank conflicts", "barriers",
 )  # fmt: skip
-# Of all kinds of accesses, ldmatrix and cp.async among them.
+# Totals over all kinds of accesses, including ldmatrix and cp.async.
 WHOLE = ("shared requests", "shared bank conflicts")
-BULK = ("global bulk load requests", "global bulk load sectors")  # by a TMA, where there are any
+BULK = ("global bulk load requests", "global bulk load sectors")  # of a TMA, if there are any
 COUNTERS = (
     *MOVED, *WHOLE, *BULK, "divergent branches", "registers a thread", "shared memory a block",
 )  # fmt: skip
 
 
 def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
-    """The counters of ``rung``, as a profile names them."""
+    """Return the counters of ``rung``, named as in a profile."""
     found = profile_product(rung, size, size, size, tile=rung.default_tile)
     c = found.counters
     figures = named(found)
@@ -42,7 +42,7 @@ def count(rung: Rung, size: int = SIZE) -> dict[str, Any]:
 
 
 def named(profile: Profile) -> dict[str, Any]:
-    """A profile's figures by name, those of a memory with its kind before it."""
+    """Return a profile's figures by name, after the name of the memory if they are of one."""
     return {
         f"{each.group.removesuffix('memory')}{each.name}"
         if each.group.endswith(" memory")
@@ -52,7 +52,7 @@ def named(profile: Profile) -> dict[str, Any]:
 
 
 def before(rung: Rung) -> str | None:
-    """The rung that ``rung`` is counted beside; None for the first."""
+    """Return the rung that ``rung`` is counted beside; None for the first."""
     if rung.against:
         return rung.against
     place = LADDER.index(rung)
@@ -60,7 +60,7 @@ def before(rung: Rung) -> str | None:
 
 
 def chosen(rung: Rung, counted: Mapping[str, Mapping[str, Any]]) -> str:
-    """The counter that ``rung`` is about, or where it does not say, the one that falls most."""
+    """Return the counter that ``rung`` is about, or if it names none, the one that falls most."""
     if rung.counter:
         return rung.counter
     other = before(rung)
@@ -71,7 +71,7 @@ def chosen(rung: Rung, counted: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def document() -> dict[str, Any]:
-    """What ``tilewise/ladder/lessons.json`` has, without where it comes from."""
+    """Return the contents of ``tilewise/ladder/lessons.json``, except for their provenance."""
     counted = {rung.name: count(rung) for rung in LADDER}
     rungs = {
         rung.name: {

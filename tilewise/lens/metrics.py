@@ -1,4 +1,4 @@
-"""What the hardware counts, by Nsight Compute's names: each counter's metrics, and their values."""
+"""The metrics of Nsight Compute for each counter, and their values."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ _LSU = "pipe_lsu_mem"
 
 
 def _either(*names: str) -> tuple[tuple[str, ...], ...]:
-    """Metrics that say the same; the first that the GPU has is taken."""
+    """Return metrics that mean the same; the first one that the GPU has is used."""
     return tuple((name,) for name in names)
 
 
 def _of_banks(op: str) -> str:
-    """Wavefronts, as the banks see them."""
+    """Return the metric of wavefronts that counts at the banks."""
     return f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
 
 
 def _of_instructions(op: str) -> str:
-    """Wavefronts, as the instructions make them."""
+    """Return the metric of wavefronts that counts for instructions."""
     return f"smsp__sass_l1tex_data_pipe_lsu_wavefronts_mem_shared_op_{op}.sum"
 
 
 def _conflicts(op: str) -> str:
-    """Bank conflicts, as the banks see them."""
+    """Return the metric of bank conflicts that counts at the banks."""
     return f"l1tex__data_bank_conflicts_{_LSU}_shared_op_{op}.sum"
 
 
 def _conflicts_of_instructions(op: str) -> str:
-    """Bank conflicts, as the instructions make them."""
+    """Return the metric of bank conflicts that counts for instructions."""
     return f"smsp__sass_l1tex_data_bank_conflicts_{_LSU}_shared_op_{op}.sum"
 
 
-# By counter: alternatives, of which the first is taken whose metrics the GPU all has; a count is
-# their sum, those with a minus taken off. (Nsight Compute, Profiling Guide, "Metrics Reference";
-# which a GPU has, and what each counts, `ncu --query-metrics --chip gh100` lists.)
+# By counter, the alternatives, of which the first one is used whose metrics the GPU has; a count is
+# their sum, where a minus subtracts. (Nsight Compute, Profiling Guide, "Metrics Reference"; `ncu
+# --query-metrics --chip gh100` lists the metrics of a GPU, and what each counts.)
 METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     **{
         f"global_{kind}_{what}": _either(f"l1tex__t_{what}_{_LSU}_global_op_{op}.sum")
@@ -44,7 +44,7 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         for what in ("requests", "sectors")
     },
     **{
-        # An atomic whose old value nobody reads is a reduction.
+        # An atomic whose old value is not read is a reduction.
         f"global_atomic_{what}": (
             tuple(f"l1tex__t_{what}_{_LSU}_global_op_{op}.sum" for op in ("atom", "red")),
         )
@@ -57,8 +57,8 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         )
         for kind, op in (("load", "ld"), ("store", "st"))
     },
-    # What the banks see of loads has ldmatrix in it, and of stores stmatrix; what the instructions
-    # make has not. But of loads, it does not have what two lanes share.
+    # The banks' metric of loads includes ldmatrix, and that of stores stmatrix; the instructions'
+    # metrics don't. But for loads, the instructions' metric lacks what two lanes share.
     "shared_load_wavefronts": (
         (_of_banks("ld"), f"-{_of_instructions('ldsm')}"),
         *_either(_of_banks("ld"), _of_instructions("ld")),
@@ -68,8 +68,8 @@ METRICS: Mapping[str, tuple[tuple[str, ...], ...]] = {
         (_conflicts("ld"), f"-{_conflicts_of_instructions('ldsm')}"),
         (_conflicts("ld"),),
     ),
-    # The banks also wait for what comes in from L2, at times: such wavefronts are no
-    # instruction's, and no bank conflicts of the kernel's.
+    # At times the banks also wait for data that arrive from L2. Such wavefronts belong to no
+    # instruction, and are not bank conflicts of the kernel.
     "shared_store_bank_conflicts": (
         (
             _conflicts("st"), f"-{_of_banks('st')}", _of_instructions("st"),
@@ -124,9 +124,9 @@ LIMITS = {
     "shared": "launch__occupancy_limit_shared_mem",
     "warps": "launch__occupancy_limit_warps",
 }
-"""By what limits the blocks that a multiprocessor holds."""
+"""The metrics of the limits on the blocks of a multiprocessor."""
 SHARED_CONFIG = "launch__shared_mem_config_size"
-"""Bytes of shared memory that the driver set aside on a multiprocessor for a launch."""
+"""The bytes of shared memory that the driver sets aside on a multiprocessor for a launch."""
 ASKED = (
     *dict.fromkeys(
         metric.lstrip("-") for each in METRICS.values() for one in each for metric in one
@@ -157,46 +157,49 @@ EXACT = (
         if (kind, what) != ("load", "sectors")
     ),
 )  # fmt: skip
-"""Counters that the emulator counts as the hardware does, to the last one. Not every GPU has
-metrics of each; a counter must have been measured where the emulator counts anything."""
+"""The counters that the emulator counts exactly as the hardware does. Not every GPU has metrics for
+each; a counter must have been measured if the emulator counts anything.
+"""
 
 NEAR = ("cp_async_wavefronts", "cp_async_bank_conflicts", "bulk_load_sectors")
-"""Counters that the emulator counts as the hardware does but for known cases. The lanes of a
-``cp.async`` that read and write at random places make other wavefronts, by up to a tenth; and the
-metric of ``bulk_load_sectors`` counts a multicast's sectors once for each block that they reach,
-the emulator once for all."""
+"""The counters that the emulator counts as the hardware does, with known exceptions. If the lanes
+of a ``cp.async`` read and write at random places, the wavefronts differ by up to a tenth. The
+metric of ``bulk_load_sectors`` counts a multicast's sectors once for each block that they reach;
+the emulator counts them once.
+"""
 
 AS_PTX = (
     "divergent_branches", "fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "warp_instructions",
 )  # fmt: skip
-"""Counters that may differ without a fault: instructions as the PTX has them, which ptxas joins,
-parts and leaves out."""
+"""The counters that may differ without a fault: the emulator counts the PTX's instructions, which
+ptxas joins, splits and leaves out.
+"""
 
 _ABSENT = ("", "n/a", "nan", "inf")
 
 
 @dataclass(frozen=True)
 class Hardware:
-    """What the hardware counted in one launch.
+    """The hardware's counters of one launch.
 
     Attributes
     ----------
     kernel : str
-        The kernel's name as the case has it.
+        The kernel's name in the case.
     counters : mapping of str to int
-        By the names of :class:`tilewise.launch.Counters`, those that this GPU counts. Whole-launch
-        totals.
+        The counters of :class:`tilewise.launch.Counters` that this GPU counts, as totals of the
+        launch.
     registers : int or None
-        32-bit registers a thread.
+        The 32-bit registers of a thread.
     limits : mapping of str to int
-        Blocks that a multiprocessor can hold, as each of its ``blocks`` (it holds no more of
-        whatever kind), ``registers``, ``shared`` memory and ``warps`` allows.
+        The blocks that a multiprocessor can hold by each of its limits: ``blocks`` (the most of any
+        kind), ``registers``, ``shared`` memory and ``warps``.
     gpu : str
-        For people.
+        The GPU in words.
     ncu : str
         The version of Nsight Compute.
     metrics : mapping of str to int
-        Every metric that was asked for and that this GPU has, by Nsight Compute's own names.
+        Every requested metric that this GPU has, by Nsight Compute's own names.
     """
 
     kernel: str
@@ -208,7 +211,7 @@ class Hardware:
     metrics: Mapping[str, int]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, without ``metrics``."""
+        """Return plain data for JSON, without ``metrics``."""
         return {
             "kernel": self.kernel,
             "counters": dict(self.counters),
@@ -220,15 +223,14 @@ class Hardware:
 
 
 def given_registers(registers: int) -> int:
-    """What ``launch__registers_per_thread`` says of a kernel that needs so many: at least 16."""
+    """Return the value of ``launch__registers_per_thread``, which is at least 16."""
     return max(16, registers)
 
 
 def number(text: str) -> int | None:
-    """A metric's value; None where the GPU has none, or it is no whole number.
+    """Return a metric's value; None if the GPU has none, or it is not a whole number.
 
-    Thousands may have commas between them, and a value of which something is to be said a
-    ``(!)`` before it.
+    Thousands may be separated by commas, and ``(!)`` precedes a value with a remark.
     """
     plain = text.replace("(!)", "").replace(",", "").strip()
     if plain.lower() in _ABSENT:
@@ -241,7 +243,7 @@ def number(text: str) -> int | None:
 
 
 def taken(name: str, metrics: Mapping[str, int]) -> tuple[str, ...]:
-    """The metrics whose sum is the counter; none where the GPU has not all of any alternative."""
+    """Return the metrics whose sum is the counter; none if the GPU has no alternative complete."""
     there = (
         each for each in METRICS[name] if all(metric.lstrip("-") in metrics for metric in each)
     )
@@ -249,11 +251,11 @@ def taken(name: str, metrics: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def _are_arrivals(metrics: Mapping[str, int]) -> bool:
-    """Whether all that loads waited for in the banks came in from L2, by ``cp.async``.
+    """Return whether all waits of loads at the banks were for ``cp.async`` data from L2.
 
-    Then they are as many as the wavefronts that the banks have and the instructions don't: the
-    instructions' own conflicts are wavefronts of theirs. Conflicts of as many as lanes share by
-    chance would be taken for such; beside the emulator's count they show.
+    The waits are then as many as the wavefronts that the banks have and the instructions don't,
+    since the instructions' own conflicts are among their wavefronts. If lanes happen to share as
+    many, conflicts are mistaken for waits; a comparison with the emulator's count shows that.
     """
     of_banks, of_instructions, of_matrices, conflicts, conflicts_of_matrices = (
         metrics.get(metric, 0)
@@ -269,19 +271,19 @@ def _are_arrivals(metrics: Mapping[str, int]) -> bool:
 def hardware(
     kernel: str, launch: Mapping[str, str], gpu: str, version: str, more: Sequence[str] = ()
 ) -> Hardware:
-    """What one launch's row of the table says.
+    """Return the counters in the table's row of one launch.
 
     Parameters
     ----------
     kernel : str
-        The name that the case has for it.
+        The kernel's name in the case.
     launch : mapping of str to str
-        What Nsight Compute printed, by the names of columns.
+        The values that Nsight Compute printed, by the names of columns.
     gpu : str
     version : str
-        Of Nsight Compute.
+        The version of Nsight Compute.
     more : sequence of str
-        Metrics that were asked for beside those of the counters.
+        Metrics that were requested besides those of the counters.
     """
     values = {metric: number(launch.get(metric, "")) for metric in (*ASKED, *more)}
     metrics = {metric: value for metric, value in values.items() if value is not None}

@@ -1,7 +1,7 @@
-"""What the hardware counts, by Nsight Compute: the same kernels and arguments on a GPU.
+"""Hardware counters by Nsight Compute, for the same kernels and arguments on a GPU.
 
 ``ncu`` watches a process of its own (:mod:`tilewise.lens.nsight_child`), which launches each case
-once; all cases go through one ``ncu``, for its start takes seconds.
+once. One ``ncu`` runs all cases, because it takes seconds to start.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ _RAISED: Mapping[str, type[Exception]] = {
 
 
 class ProfilerError(DeviceUnavailableError):
-    """Nsight Compute is not there, or can't count here; the message says what would help."""
+    """Nsight Compute is missing, or can't count here; the message says what would help."""
 
 
 def require() -> None:
-    """Raise what :func:`measure` would where Nsight Compute or the GPU is not there.
+    """Raise the errors of :func:`measure` if Nsight Compute or the GPU is missing.
 
     Raises
     ------
@@ -68,29 +68,29 @@ def require() -> None:
 def measure(cases: Sequence[Case], more: Sequence[str] = ()) -> list[Hardware]:
     """Launch each case once on the GPU under Nsight Compute, and read the hardware's counters.
 
-    The caller's arrays stay as they are.
+    The caller's arrays do not change.
 
     Parameters
     ----------
     cases : sequence of Case
     more : sequence of str
-        Metrics beside those of the counters, for ``Hardware.metrics``.
+        Metrics besides those of the counters, for ``Hardware.metrics``.
 
     Returns
     -------
     list of Hardware
-        One a case, in order.
+        The counters of each case, in order.
 
     Raises
     ------
     FileNotFoundError, TypeError, ValueError
-        If a case is none: nothing was launched then.
+        If a case is invalid; then nothing was launched.
     ProfilerError
-        If Nsight Compute is not there, may not read this GPU's counters, or fails.
+        If Nsight Compute is missing, may not read this GPU's counters, or fails.
     DeviceUnavailableError
         If there is no GPU.
     CompileError, LaunchError, MemoryError
-        As :meth:`tilewise.Kernel.launch`.
+        As in :meth:`tilewise.Kernel.launch`.
     """
     if not cases:
         return []
@@ -113,16 +113,16 @@ def measure(cases: Sequence[Case], more: Sequence[str] = ()) -> list[Hardware]:
 
 @dataclass(frozen=True)
 class Watched:
-    """What Nsight Compute counted in a process, and printed.
+    """The counts of Nsight Compute in a process, and its output.
 
     Attributes
     ----------
     version : str
-        Of Nsight Compute.
+        The version of Nsight Compute.
     launches : list of dict
-        One a launch, in order: its counts by the names of metrics, and its name.
+        The counts of each launch by the names of metrics, and its name, in order.
     printed : str
-        All that it and the process printed.
+        Everything that Nsight Compute and the process printed.
     """
 
     version: str
@@ -131,10 +131,10 @@ class Watched:
 
     @property
     def complaints(self) -> str:
-        """Nsight Compute's own errors, to be put behind a message."""
+        """Nsight Compute's own errors, to be appended to a message."""
         lines = self.printed.splitlines()
         said = [line.removeprefix(_ERROR).strip() for line in lines if _ERROR in line]
-        # That the process failed is no news.
+        # The failure of the process is known already.
         said = [words for words in said if "application returned an error code" not in words]
         return f"; Nsight Compute says: {' / '.join(said)}" if said else ""
 
@@ -145,22 +145,22 @@ def watch(python: Sequence[str], seconds: float | None = None, more: Sequence[st
     Parameters
     ----------
     python : sequence of str
-        The interpreter's arguments. It imports the same tilewise as this process. It is run again
-        if this version of Nsight Compute does not know one of the metrics.
+        The interpreter's arguments. The interpreter imports the same tilewise as this process. It
+        is run again if this version of Nsight Compute does not know one of the metrics.
     seconds : float, optional
-        How long it may run. Then it is stopped, and its counts are lost.
+        The seconds after which it is stopped, and its counts are lost.
     more : sequence of str
-        Metrics to be asked for beside those of the counters.
+        Metrics that are requested besides those of the counters.
 
     Raises
     ------
     ProfilerError
-        If Nsight Compute is not there, or may not read this GPU's counters.
+        If Nsight Compute is missing, or may not read this GPU's counters.
     """
     program = _program()
     version = _version(program)
     asked, unknown = list(dict.fromkeys((*ASKED, *more))), {""}
-    while unknown:  # it may refuse the rest too where it does not know one
+    while unknown:  # it may refuse all of them if it does not know one
         printed = _run(program, asked, python, seconds)
         unknown = _unknown(printed, asked)
         asked = [metric for metric in asked if metric not in unknown]
@@ -175,10 +175,10 @@ def watch(python: Sequence[str], seconds: float | None = None, more: Sequence[st
 
 
 def parse(printed: str) -> list[dict[str, str]]:
-    """The launches in what ``ncu --csv --page raw`` printed, in order, by the names of columns.
+    """Return the launches that ``ncu --csv --page raw`` printed, in order, by the columns' names.
 
-    Around the table stand Nsight Compute's messages and what the program itself printed. Its
-    second row has units, and no launch.
+    Messages of Nsight Compute, and the output of the program itself, surround the table. The
+    table's second row has units instead of a launch.
     """
     lines = iter(printed.splitlines())
     header: list[str] = []
@@ -209,7 +209,7 @@ def _version(program: str) -> str:
 
 
 def _run(program: str, metrics: Sequence[str], python: Sequence[str], seconds: float | None) -> str:
-    """What ncu and the process under it print."""
+    """Return the output of ncu and of the process under it."""
     paths = [str(Path(tilewise.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return _call(
         [
@@ -219,12 +219,12 @@ def _run(program: str, metrics: Sequence[str], python: Sequence[str], seconds: f
         ],
         seconds,
         PYTHONPATH=os.pathsep.join(filter(None, paths)),
-        LC_ALL="C.UTF-8",  # else the numbers may be written as the user's language has them
+        LC_ALL="C.UTF-8",  # otherwise the numbers may be in the format of the user's language
     )  # fmt: skip
 
 
 def _call(command: Sequence[str], seconds: float | None = None, **environment: str) -> str:
-    """What a program and its child processes print; all are stopped after ``seconds``."""
+    """Return the output of a program and its child processes; stop them after ``seconds``."""
     try:
         begun = subprocess.Popen(
             command,
@@ -250,19 +250,19 @@ def _call(command: Sequence[str], seconds: float | None = None, **environment: s
 
 
 def _unknown(printed: str, metrics: Sequence[str]) -> set[str]:
-    """Those of the metrics that Nsight Compute says it can't find."""
+    """Return the metrics that Nsight Compute says it can't find."""
     said = [line.replace("\\", "") for line in printed.splitlines() if "to find metric" in line]
     return {metric for metric in metrics for line in said if _names(line, metric)}
 
 
 def _names(line: str, metric: str) -> bool:
-    """Whether the line names the metric, with or without ``.sum``, and not a longer one."""
+    """Return whether the line names the metric, with or without ``.sum``, but not a longer one."""
     stem = re.escape(metric.removesuffix(".sum"))
     return re.search(rf"(?<!\w){stem}(?!\w)", line) is not None
 
 
 def _outcome(folder: Path, seen: Watched) -> dict[str, Any]:
-    """What the process under Nsight Compute wrote; its error is raised."""
+    """Return what the process under Nsight Compute wrote; raise its error."""
     file = folder / OUTCOME
     if not file.exists():
         own = [line for line in seen.printed.splitlines() if line.strip() and not _TOLD.match(line)]

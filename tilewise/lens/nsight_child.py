@@ -1,7 +1,7 @@
-"""The process that Nsight Compute watches: it launches each case once, in order, and nothing else.
+"""The process that Nsight Compute watches, which only launches each case once, in order.
 
 ``python -m tilewise.lens.nsight_child FOLDER`` reads the cases that :func:`save` wrote there, and
-writes beside them what came of it.
+writes the results beside them.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ class Case:
     Attributes
     ----------
     source : str or Path
-        CUDA C++ or PTX, or the path of a file with it, as :class:`tilewise.Kernel` takes it.
+        CUDA C++ or PTX, or the path of a file with it, as in :class:`tilewise.Kernel`.
     name : str
         The kernel's name.
     grid, block : int or sequence of ints
-        Blocks a grid and threads a block, x first.
+        The blocks of the grid and the threads of a block, x first.
     args : tuple
-        One a parameter: numbers, NumPy arrays, and for a structure anything with the buffer
-        protocol. An array that is given twice is one on the GPU too; views of one array are two.
-        A :class:`tilewise.Pointer` points into its array, and a :class:`tilewise.MappedArray` is
-        the array's tensor map.
+        An argument for each parameter: numbers, NumPy arrays, and for a structure anything with the
+        buffer protocol. An array that is given twice is one array on the GPU too; views of one
+        array are two. A :class:`tilewise.Pointer` points into its array, and a
+        :class:`tilewise.MappedArray` is the array's tensor map.
     defines : mapping
-        Macros.
+        The macros.
     shared : int
-        Dynamic shared memory a block, bytes.
+        The bytes of dynamic shared memory of a block.
     options : sequence of str
-        More options for NVRTC.
+        Further options for NVRTC.
     include : sequence of str or Path
-        More folders that ``#include`` searches.
+        Further folders that ``#include`` searches.
     trusted : bool
         Whether the source may include any file.
     is_ptx : bool
@@ -77,7 +77,7 @@ class Case:
 
     @property
     def kernel(self) -> Kernel:
-        """Of this source, name, macros and options."""
+        """The kernel with this source, name, macros and options."""
         if self.is_ptx:
             return Kernel.from_ptx(self.source, self.name)
         return Kernel(
@@ -87,14 +87,14 @@ class Case:
 
 
 def save(folder: Path, cases: Sequence[Case]) -> None:
-    """Write ``cases`` for the process that launches them.
+    """Write ``cases`` to a folder for the process that launches them.
 
     Raises
     ------
     FileNotFoundError
-        If a source's file is not there.
+        If the file of a source does not exist.
     TypeError, ValueError
-        If a grid, a block, a macro or an argument is none.
+        If a grid, a block, a macro or an argument is invalid.
     """
     arrays: dict[str, Any] = {}
     keys: dict[int, str] = {}
@@ -109,7 +109,7 @@ def save(folder: Path, cases: Sequence[Case]) -> None:
         if isinstance(value, np.ndarray):
             key = keys.setdefault(id(value), f"a{len(keys)}")
             try:
-                arrays[key] = span(value)  # with what lies between its rows
+                arrays[key] = span(value)  # with the elements between its rows
             except (TypeError, ValueError) as error:
                 raise type(error)(f"{where}: {error}") from None
             layout = {"shape": list(value.shape), "strides": list(value.strides)}
@@ -158,7 +158,7 @@ def _macro(name: str, value: Any) -> str | int | float | bool:
 
 
 def load(folder: Path) -> list[Case]:
-    """The cases that :func:`save` wrote to ``folder``."""
+    """Return the cases that :func:`save` wrote to ``folder``."""
     found: dict[str, Any] = {}
 
     def argument(record: Mapping[str, Any]) -> Any:
@@ -203,12 +203,12 @@ def load(folder: Path) -> list[Case]:
 
 
 def main(folder: Path) -> int:
-    """Launch every case on the GPU, and write what came of it.
+    """Launch every case on the GPU, and write the results.
 
     Returns
     -------
     int
-        The exit code: 0, or 1 where something can't be launched.
+        The exit code: 0, or 1 if something can't be launched.
     """
     name = ""
     outcome: dict[str, Any]
@@ -217,7 +217,7 @@ def main(folder: Path) -> int:
         cases = load(folder)
         gpu = get_device("gpu")
         symbols = []
-        for case in cases:  # all of them first: what does not compile should not wait
+        for case in cases:  # all of them first, so that an error in compilation comes early
             name = case.name
             symbols.append(case.kernel.compile(gpu.arch).symbol)
         for case in cases:

@@ -1,4 +1,4 @@
-"""Results that are HTML pages: shown in a notebook's cell, or saved as a file."""
+"""Results that are HTML pages, shown in a notebook's cell or saved as a file."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Paged:
     Attributes
     ----------
     page : str
-        The whole page: it needs no network and no server.
+        The whole page, which needs no network and no server.
     """
 
     page: str
 
     def save(self, path: str | Path) -> Path:
-        """Write the page, whole or not at all.
+        """Write the page, completely or not at all.
 
         Raises
         ------
@@ -35,7 +35,7 @@ class Paged:
         return Path(path)
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows: the page in a frame of its own."""
+        """Return the page in a frame of its own, for Jupyter."""
         return (
             f'<iframe srcdoc="{html.escape(self.page)}" title="tilewise watch" '
             f'style="width: 100%; height: {CELL_PIXELS}px; border: 0"></iframe>'

@@ -1,7 +1,7 @@
-"""Where what threads store to shared memory comes from in global memory.
+"""Find where in global memory the data come from that threads store to shared memory.
 
-Of an asynchronous copy it is known. Of what a thread loads and stores it follows from its bits: the
-thread has loaded them from one place, and from no other.
+For an asynchronous copy the origin is known. For what a thread loads and stores it follows from the
+bits, if the thread has loaded them from one place only.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ Addresses = npt.NDArray[np.int64]
 
 
 class Origins:
-    """Follows one block's events, in order."""
+    """The origins of the data in one block's events, which are followed in order."""
 
     def __init__(self) -> None:
         self._loaded: dict[int, deque[tuple[bytes, int]]] = {}
         self._copied: dict[tuple[int, int], deque[int]] = {}
 
     def see(self, event: Event) -> Addresses | None:
-        """Of a store to shared memory: the address in global memory that each thread's comes from.
+        """Return the address in global memory that each thread's data come from, for a store.
 
         Returns
         -------
         ndarray of int64, shape (threads,), or None
-            ``NOTHING`` where that is not known; None of an event that is no such store.
+            The addresses, ``NOTHING`` where they are not known; None if the event is not a store to
+            shared memory.
         """
         if event.is_copy and event.target is not None:
             self._copies(event)
@@ -56,7 +57,7 @@ class Origins:
     def _copies(self, event: Event) -> None:
         assert event.target is not None
         sources = {}
-        if event.address is not None:  # else all of them bring zeros
+        if event.address is not None:  # otherwise all of them bring zeros
             sources = dict(zip(event.threads.tolist(), event.address.tolist(), strict=True))
         for thread, to in zip(*(x.tolist() for x in event.target), strict=True):
             waiting = self._copied.setdefault((thread, to), deque())
@@ -72,7 +73,7 @@ class Origins:
 
 
 def needed(events: Sequence[Event]) -> bool:
-    """Whether some event moves 16 bytes at once, of which one wants to know what they are."""
+    """Return whether some event moves 16 bytes at once, whose origins are worth showing."""
     return any(
         event.held or event.move is not None or (event.space == "shared" and event.width == 16)
         for event in events
@@ -80,7 +81,7 @@ def needed(events: Sequence[Event]) -> bool:
 
 
 def _each(event: Event) -> list[tuple[int, int, bytes]]:
-    """Each thread, its address, and its bits."""
+    """Return each thread with its address and its bits."""
     assert event.values is not None
     assert event.address is not None
     values: npt.NDArray[Any] = np.ascontiguousarray(event.values)

@@ -1,7 +1,7 @@
-"""The player: one HTML page that shows a kernel running, step by step, from a recorded trace.
+"""The player: an HTML page that shows a kernel running, step by step, from a recorded trace.
 
-The page holds its style, its program and the trace, both compressed. It asks for nothing from
-anywhere, and opens from a file.
+The page contains its style, its program and the trace, both compressed. It makes no requests, and
+opens from a file.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ _BODY = re.compile(r"<!-- body -->.*<!-- /body -->", re.DOTALL)
 
 
 def page(trace: Mapping[str, Any]) -> str:
-    """The player of a trace.
+    """Return the player of a trace.
 
     Parameters
     ----------
     trace : Mapping
-        A trace as plain data: what ``tilewise.lens.trace.Trace.to_dict`` gives.
+        A trace as plain data, as ``tilewise.lens.trace.Trace.to_dict`` returns it.
 
     Returns
     -------
     str
-        A whole HTML document. It needs no network and no other file.
+        A whole HTML document, which needs no network and no other file.
 
     Raises
     ------
     ValueError
-        If it is no trace, or of another version, or recorded no step, or holds a NaN or an
+        If it is not a trace, or has another version, or recorded no step, or contains a NaN or an
         infinity as a number (JSON has none: a trace writes them as text).
     """
     _check(trace)
@@ -63,26 +63,26 @@ def page(trace: Mapping[str, Any]) -> str:
 def page_of_two(
     one: Mapping[str, Any], other: Mapping[str, Any], told: Sequence[str] = ("", "")
 ) -> str:
-    """A page of two traces side by side, in step by the share of work that each has done.
+    """Return a page of two traces side by side, in step by the share of work that each has done.
 
-    The first block that was recorded of the one is shown beside the first of the other, and so on.
+    The first recorded block of the one is shown beside the first of the other, and so on.
 
     Parameters
     ----------
     one, other : Mapping
-        As :func:`page` takes them.
+        The traces, as in :func:`page`.
     told : sequence of str
-        For each, a sentence on whether its product is right; empty if that is not known.
+        A sentence for each on whether its product is correct; empty if that is not known.
 
     Returns
     -------
     str
-        A whole HTML document, as :func:`page` gives it.
+        A whole HTML document, as from :func:`page`.
 
     Raises
     ------
     ValueError
-        As :func:`page`.
+        As in :func:`page`.
     """
     traces = one, other
     pairs, spent = [], []
@@ -106,7 +106,7 @@ def page_of_two(
 
 
 def _check(trace: Mapping[str, Any]) -> None:
-    """Raise ValueError if a mapping is no trace, or has no steps."""
+    """Raise ValueError if a mapping is not a trace, or has no steps."""
     if trace.get("format") != FORMAT:
         raise ValueError(f"format is {trace.get('format')!r}; a trace's is {FORMAT!r}")
     if trace.get("version") != VERSION:
@@ -123,7 +123,7 @@ def _title(trace: Mapping[str, Any]) -> str:
 
 
 def _costs(trace: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """What the steps of a block cost, and where its phases end."""
+    """Return the costs of a block's steps, and the ends of its phases."""
     ends = phase_ends(trace["blocks"][number]["steps"])
     return {**costs(trace, number).to_dict(), "ends": ends}
 
@@ -141,12 +141,12 @@ def _whole(
         "program": _packed("\n".join(map(_part, program))),
         "trace": trace, "costs": spent, "guide": guide,
     }  # fmt: skip
-    # All at once: what is put in is not looked through for marks.
+    # All at once, so that the inserted parts are not searched for marks.
     return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], shell)
 
 
 def _part(name: str) -> str:
-    """A part of the program. A style sheet becomes a statement that adds it to the page."""
+    """Return a part of the program. A style sheet becomes a statement that adds it to the page."""
     text = _text(name)
     if name.endswith(".js"):
         return text
@@ -155,7 +155,7 @@ def _part(name: str) -> str:
 
 
 def _packed(text: str) -> str:
-    # No time in it: of one trace there is one page.
+    # Without a time, so that one trace gives one page.
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 

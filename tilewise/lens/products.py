@@ -1,4 +1,4 @@
-"""A product to be looked at: its matrices, its kernel, and the launch that computes it."""
+"""A product to watch or profile: its matrices, its kernel, and the launch that computes it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ class Product:
     Attributes
     ----------
     gemm : Gemm
-        Its matrices are zeros, or random: as ``is_drawn`` says. There is always a C.
+        The problem, with matrices of zeros or random ones, as ``is_drawn`` says. There is always a
+        C.
     prepared : Prepared
-        Its kernel, and how that is launched.
+        The kernel, and how it is launched.
     alpha, beta : float
-        As they were asked for.
+        The factors as they were asked for.
     is_drawn : bool
     """
 
@@ -69,18 +70,19 @@ class Product:
         alpha: float = 1.0,
         beta: float = 0.0,
     ) -> Product:
-        """The product of zeros, which take no memory before they are touched.
+        """Return the product of zeros, which take no memory until they are accessed.
 
         Parameters
         ----------
         target : str, Rung or Kernel
-            As :func:`tilewise.ladder.run` takes it.
+            The target, as in :func:`tilewise.ladder.run`.
         m, n, k : int
-            At least 1.
+            The sizes, at least 1.
         dtype : str, optional
-            One of :data:`tilewise.precision.DTYPES`; by default the rung's first, or float32.
+            The dtype, one of :data:`tilewise.precision.DTYPES`; by default the rung's first, or
+            float32.
         tile : int, optional
-            As :func:`tilewise.ladder.run` takes it.
+            The tile, as in :func:`tilewise.ladder.run`.
         alpha, beta : float
 
         Raises
@@ -108,7 +110,7 @@ class Product:
 
     @property
     def problem(self) -> dict[str, Any]:
-        """What is asked, as plain data."""
+        """The problem as plain data."""
         gemm = self.gemm
         return {
             "m": gemm.m, "n": gemm.n, "k": gemm.k, "dtype": gemm.dtype.name, "tile": self.tile,
@@ -121,7 +123,7 @@ class Product:
         return self.prepared.args(self.gemm, self.gemm.a, self.gemm.b, self.gemm.c)
 
     def compile(self, arch: str) -> Compiled:
-        """The kernel, compiled; it takes the arguments of a product.
+        """Compile the kernel, which must take the arguments of a product.
 
         Raises
         ------
@@ -136,18 +138,18 @@ class Product:
         return compiled
 
     def drawn(self, seed: int) -> Product:
-        """The same of random matrices.
+        """Return the same product with random matrices.
 
         Raises
         ------
         MemoryError
-            If they and their copies are more than this machine holds.
+            If the matrices and their copies are more than this machine holds.
         """
         gemm = self.gemm
         m, n, k = gemm.m, gemm.n, gemm.k
         held = gemm.dtype.itemsize * (m * k + k * n + m * n)
-        # They are drawn in float64, one by one, and the emulator has copies. With too little
-        # memory the system would end the process, and nothing would be said.
+        # They are drawn in float64, one by one, and the emulator has copies. With too little memory
+        # the system would end the process without a message.
         needed = held + max(held, 8 * max(m * k, k * n, m * n))
         there = host_memory.installed()
         if there is not None and there < needed:
@@ -159,8 +161,7 @@ class Product:
         return replace(self, gemm=Gemm.of(a, b, c, alpha=self.alpha, beta=self.beta), is_drawn=True)
 
     def on(self, emulator: Emulator, checks: str = "raise") -> Placed:
-        """The matrices copied to an emulator, and the launch; a C that is not read is nobody's
-        yet."""
+        """Copy the matrices to an emulator; a C that is not read is left uninitialised there."""
         gemm, (grid, block) = self.gemm, self.geometry
         assert gemm.c is not None
         a, b = (self._there(emulator, x) for x in (gemm.a, gemm.b))

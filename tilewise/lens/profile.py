@@ -1,8 +1,8 @@
-"""What a kernel does to memory, as figures: for a learner, and for a kernel's author.
+"""The figures of what a kernel does to memory, for learners and for authors of kernels.
 
-A profile is a launch's counters with what follows from them: sectors a request, the share of each
-sector that was used, floating-point operations a byte, occupancy, the line with the most bank
-conflicts. :mod:`tilewise.lens.profiling` makes one.
+A profile is a launch's counters with the figures that follow from them: sectors a request, the
+share of each sector that was used, floating-point operations a byte, occupancy, the line with the
+most bank conflicts. :mod:`tilewise.lens.profiling` makes profiles.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewise.shown import Part, Shown, Table, grid_line, plural, product_line, 
 
 @dataclass(frozen=True)
 class Figure:
-    """One row of a profile.
+    """A row of a profile.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class Figure:
         ``"resources"`` or ``"occupancy"``.
     name : str
     value : int, float, str or None
-        None where there is nothing to divide by.
+        The value; None if there is nothing to divide by.
     unit : str
-        ``"bytes"``, ``"%"`` or nothing.
+        The unit: ``"bytes"``, ``"%"`` or empty.
     """
 
     group: str
@@ -49,28 +49,28 @@ class Figure:
 
 @dataclass(frozen=True, repr=False)
 class Profile(Shown):
-    """One kernel on one problem, counted.
+    """The counted launch of a kernel on a problem.
 
     Attributes
     ----------
     kernel : str
-        Its name.
+        The kernel's name.
     file, source : str
-        Where its CUDA C++ came from, and what it is.
+        The file of its CUDA C++, and the text.
     arch : str
         The architecture that it was compiled for.
     report : LaunchReport
-        With counters, by line too, and the footprint. ``report.alike`` are the kinds of blocks of
-        which one was run and multiplied; empty where every block was run.
+        The report with counters, also by line, and the footprint. ``report.alike`` has the kinds of
+        blocks of which one was run and multiplied; it is empty if every block was run.
     occupancy : Occupancy
     case : Case
-        The launch, so that it can be made again.
+        The launch, from which it can be made again.
     problem : mapping or None
-        ``m``, ``n``, ``k``, ``dtype``, ``tile``, ``alpha``, ``beta`` of a product.
+        ``m``, ``n``, ``k``, ``dtype``, ``tile``, ``alpha`` and ``beta`` of a product.
     check : Check or None
-        The product's, against float64; None where a block was not run.
+        The product's check against float64; None if some block was not run.
     untouched : Untouched or None
-        Elements of the product's C that the kernel left as they were; None where none is known.
+        The elements of the product's C that the kernel did not change; None if none is known.
     """
 
     kernel: str
@@ -92,27 +92,27 @@ class Profile(Shown):
 
     @property
     def blocks(self) -> int:
-        """How many blocks the grid has."""
+        """The number of blocks of the grid."""
         return math.prod(self.report.launch.grid)
 
     @property
     def blocks_run(self) -> int:
-        """How many of them were run."""
+        """The number of blocks that were run."""
         return len(self.report.alike) or self.blocks
 
     @property
     def correct(self) -> bool:
-        """Whether no check found a fault, and the result is right as far as it is known."""
+        """Whether no check found a fault, and the result is correct as far as that is known."""
         return not self.report.findings and (self.verdict is None or self.verdict.correct)
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the product is right, and what is wrong with it; None where it is not checked."""
+        """Whether the product is correct, and what is wrong with it; None if it is not checked."""
         return None if self.check is None else Verdict(self.check, self.untouched)
 
     @property
     def work(self) -> Work:
-        """What a GPU has to do, for the roofline."""
+        """The work of a GPU in this launch, for the roofline."""
         c, footprint = self.counters, self.report.footprint
         assert footprint is not None
         is_double = c.dadd + c.dmul + c.dfma > c.fadd + c.fmul + c.ffma
@@ -140,7 +140,7 @@ class Profile(Shown):
 
     @property
     def worst_line(self) -> tuple[int, int] | None:
-        """The line with the most shared bank conflicts, and how many; None if there are none."""
+        """The line with the most shared bank conflicts, and their number; None without any."""
         counts = {line: c.shared_bank_conflicts for line, c in self.report.lines.items()}
         if not any(counts.values()):
             return None
@@ -148,7 +148,7 @@ class Profile(Shown):
         return line, counts[line]
 
     def figures(self) -> tuple[Figure, ...]:
-        """All rows, group by group."""
+        """Return all rows, group by group."""
         return (
             *self._global(), *self._shared(), *self._arithmetic(), *self._control(),
             *self._resources(), *self._occupancy(),
@@ -282,7 +282,7 @@ class Profile(Shown):
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: the figures by group, the counters, by line too."""
+        """Return plain data for JSON: the figures by group, and the counters, also by line."""
         groups: dict[str, dict[str, Any]] = {}
         for figure in self.figures():
             name = f"{figure.name}, {figure.unit}" if figure.unit else figure.name

@@ -1,4 +1,4 @@
-"""Counting what a launch does, on the emulator: any launch, or a product's of random matrices."""
+"""Count what a launch does, on the emulator: any launch, or one of a product."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tilewise.lens.profile import Profile
 from tilewise.specs.run import Prepared
 from tilewise.tracebacks import front_door
 
-# Products of so many steps along k, of all threads, are run whole, and checked; larger ones block
-# by kind.
+# Products with at most so many multiply-adds are run whole and checked; for larger ones a block of
+# each kind is run.
 SMALL = 1 << 21
-# Matrices of more elements are zeros where what is counted does not depend on them.
+# Matrices with more elements are zeros, if the counts do not depend on the values.
 DRAWN = 1 << 22
 
 Count = Callable[[Compiled, Launch], LaunchReport]
@@ -54,16 +54,17 @@ def profile_launch(
     ----------
     kernel : Kernel
     grid, block, args, shared, cooperative
-        As :meth:`tilewise.Kernel.launch` takes them; arrays are NumPy's.
+        The arguments of :meth:`tilewise.Kernel.launch`; arrays have to be NumPy's.
     arch : str
-        To compile for, as ``"sm_90a"``; by default :attr:`tilewise.Kernel.arch`.
+        The architecture to compile for, as in ``"sm_90a"``; by default
+        :attr:`tilewise.Kernel.arch`.
     checks : str
         ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``.
     whole : bool
-        Run every block. Else one of each kind is run and its counts multiplied, wherever it
-        follows from the instructions which blocks do the same.
+        Whether to run every block. Otherwise one block of each kind is run and its counts
+        multiplied, if it follows from the instructions which blocks do the same.
     progress : callable, optional
-        Called with the number of blocks that are counted, and that of all blocks.
+        A function that is called with the number of blocks that are counted, and of all blocks.
 
     Raises
     ------
@@ -89,14 +90,14 @@ def profile_prepared(
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Profile:
-    """Count what a launch does that was read from text.
+    """Count what a launch does whose description was read from text.
 
     Parameters
     ----------
     prepared : Prepared
-        Arrays that are empty there are such as nobody wrote.
+        The launch, whose empty arrays count as uninitialised.
     checks, whole, progress
-        As :func:`profile_launch` takes them.
+        The arguments of :func:`profile_launch`.
 
     Raises
     ------
@@ -117,8 +118,8 @@ def profile_prepared(
 def _profile(
     kernel: Launchable, compiled: Compiled, launch: Launch, emulator: Emulator, count: Count
 ) -> Profile:
-    """What ``count``, a method of the emulator, finds."""
-    multiprocessor(emulator.arch)  # where it is not known, nothing is run
+    """Return the profile that ``count``, a method of the emulator, makes."""
+    multiprocessor(emulator.arch)  # if it is not known, nothing is run
     report = count(compiled, launch)
     resources = report.resources
     held = occupancy(
@@ -153,11 +154,11 @@ def profile(
     progress: Callable[[int, int], None] | None = None,
     **launch: Never,
 ) -> Profile:
-    """Count what a kernel does for C = alpha A B + beta C, of random matrices.
+    """Count what a kernel does for C = alpha A B + beta C with random matrices.
 
-    Of blocks that do the same, one is run and its counts multiplied, so that the size hardly
-    matters; ``report.alike`` of the result says which. Large matrices then take no memory, and what
-    is not computed is not checked: ``check`` of the result is None.
+    Among blocks that do the same, only one is run and its counts are multiplied, so that the size
+    hardly matters; ``report.alike`` of the result lists them. Large matrices then take no memory,
+    and what is not computed is not checked: ``check`` of the result is None.
 
     Parameters
     ----------
@@ -165,24 +166,25 @@ def profile(
         A rung's name, ``"FILE.cu:NAME"`` or ``"FILE.ptx:NAME"``; a rung; or a kernel with the
         ladder's signature. Any other kernel is profiled by :meth:`tilewise.Kernel.profile`.
     m, n, k : int, optional
-        At least 1. A size that is not given is 64, or what :meth:`tilewise.Rung.sizes` gives for a
-        rung that can't take 64.
+        The sizes, at least 1. A size that is not given is 64, or follows from
+        :meth:`tilewise.Rung.sizes` for a rung that can't take 64.
     dtype : str, optional
-        Of all three matrices: ``"float32"`` or ``"float64"``, or for rungs by tensor cores
-        ``"float16"`` or ``"bfloat16"``. By default the rung's first; of another kernel float32.
+        The dtype of all three matrices: ``"float32"`` or ``"float64"``, or for rungs with tensor
+        cores ``"float16"`` or ``"bfloat16"``. By default it is the rung's first; for another kernel
+        float32.
     tile : int, optional
-        The edge of a block's tile; by default the rung's own, or what the kernel defines.
+        The edge of a block's tile; by default the rung's own, or as the kernel defines it.
     alpha, beta : float
     seed : int
-        Of the matrices.
+        The seed of the matrices.
     arch : str, optional
-        To compile for, as ``"sm_80"``.
+        The architecture to compile for, as in ``"sm_80"``.
     checks : str
-        ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``: :meth:`tilewise.Kernel.launch`.
+        ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``, as in :meth:`tilewise.Kernel.launch`.
     whole : bool
-        Run every block, and check the result. A small product is run whole in any case.
+        Whether to run every block, and check the result. A small product is run whole in any case.
     progress : callable, optional
-        Called with the number of blocks that are counted, and that of all blocks.
+        A function that is called with the number of blocks that are counted, and of all blocks.
 
     Returns
     -------
@@ -191,9 +193,9 @@ def profile(
     Raises
     ------
     FileNotFoundError
-        If the target's file is not there.
+        If the target's file does not exist.
     CompileError, LaunchError
-        If the kernel does not compile, or can't be launched so.
+        If the kernel does not compile, or can't be launched.
     CheckError
         If a check of the emulator found a fault.
     MemoryError
@@ -226,7 +228,7 @@ def profile(
         except UnlikeBlocksError as error:
             why = f"every block would be run ({error}), and "
     try:
-        drawn = product.drawn(seed)  # what was loaded decides: it takes numbers
+        drawn = product.drawn(seed)  # what it does depends on loaded values, so it needs numbers
     except MemoryError as error:
         raise MemoryError(f"{why}{error}") from None
     return _count(drawn, emulator, checks, partial(emulator.profile, whole=whole))
@@ -244,12 +246,12 @@ def check_product(
     beta: float = 0.0,
     arch: str | None = None,
 ) -> None:
-    """Raise what :func:`profile` would before it runs anything: it compiles the kernel.
+    """Raise the errors that :func:`profile` would raise before it runs anything.
 
     Parameters
     ----------
     target, m, n, k, dtype, tile, alpha, beta, arch
-        As :func:`profile` takes them.
+        The arguments of :func:`profile`.
 
     Raises
     ------
@@ -262,7 +264,7 @@ def check_product(
 
 
 def _count(product: Product, emulator: Emulator, checks: str, how: Count) -> Profile:
-    """What ``how``, a method of the emulator, finds; checked, if all of it was run."""
+    """Return the profile that ``how``, a method of the emulator, makes; check it if all was run."""
     compiled = product.compile(emulator.arch)
     placed, gemm = product.on(emulator, checks), product.gemm
     found = _profile(product.kernel, compiled, placed.launch, emulator, how)

@@ -1,9 +1,9 @@
-"""The roofline: the least time that a launch can take on a GPU, and which of its ceilings sets it.
+"""The roofline: the least time of a launch on a GPU, and the ceiling that sets it.
 
-A launch is so many operations and so many bytes through each memory; a GPU does each of them at
-a rate that it can't pass. The longest of these times is the least that the launch can take, were
-everything else hidden behind it (Williams, Waterman and Patterson, *Roofline: An Insightful Visual
-Performance Model for Multicore Architectures*, CACM 52(4), 2009).
+A launch does a number of operations, and moves a number of bytes through each memory; a GPU has a
+highest rate for each of them. The longest of these times is the least that the launch can take, if
+everything else is hidden behind it (Williams, Waterman and Patterson, *Roofline: An Insightful
+Visual Performance Model for Multicore Architectures*, CACM 52(4), 2009).
 """
 
 from __future__ import annotations
@@ -23,39 +23,39 @@ from tilewise.shown import Part, Shown, Table, duration
 DTYPES = ("float32", "float64")
 WAVEFRONT_BYTES = 128
 LIMITS = ("DRAM", "L2", "shared memory", "issue", "arithmetic")
-TENSOR_CORES = "tensor cores"  # a limit of those launches alone that have products for them
+TENSOR_CORES = "tensor cores"  # a limit only of launches that use them
 RATES = ("dram", "l2", "shared", "issue", "float32", "float64")
 
 
 @dataclass(frozen=True, repr=False)
 class Ceilings(Shown):
-    """What a GPU can do at most.
+    """The highest rates of a GPU.
 
     Attributes
     ----------
     name : str
-        As the driver has it.
+        The name that the driver reports.
     arch : str
-        As ``"sm_90"``.
+        The architecture, as in ``"sm_90"``.
     dram : float
-        Bytes a second that are read from the GPU's memory, and written to it, together.
+        The bytes a second that are read from the GPU's memory and written to it, together.
     l2 : float or None
-        Bytes a second between the L2 cache and the multiprocessors; None where nobody says.
+        The bytes a second between the L2 cache and the multiprocessors; None if it is not known.
     shared : float
-        Bytes a second of the shared memory of all multiprocessors together.
+        The bytes a second of the shared memory of all multiprocessors together.
     issue : float
-        Warp instructions a second.
+        The warp instructions a second.
     float32, float64 : float
-        Operations a second without tensor cores; a fused multiply-add is two.
+        The operations a second without tensor cores; a fused multiply-add is two.
     tensor_cores : mapping of str to float
-        By type, operations a second of the tensor cores on matrices without zeros to skip; those of
-        ``"float16"`` and ``"bfloat16"`` are summed in float32. Types that they have no products of,
-        or of which nobody says, are not there.
+        By type, the operations a second of the tensor cores on matrices without structured zeros;
+        products of ``"float16"`` and ``"bfloat16"`` are summed in float32. Types that the tensor
+        cores don't multiply, or whose rate is not known, are missing.
     source : str
-        ``"measured"``, the date and the command; or ``"datasheet"``, which one it is, and what was
+        ``"measured"``, the date and the command; or ``"datasheet"``, its name, and what was
         derived.
     multiprocessors : int or None
-        How many there are; None where it is not known.
+        The number of multiprocessors; None if it is not known.
     """
 
     name: str
@@ -88,17 +88,17 @@ class Ceilings(Shown):
         return self.source.startswith("measured")
 
     def flops(self, dtype: str) -> float:
-        """Operations a second of ``dtype`` without tensor cores."""
+        """Return the operations a second of ``dtype`` without tensor cores."""
         return {"float32": self.float32, "float64": self.float64}[dtype]
 
     def roof(self, dtype: str) -> tuple[str, float | None]:
-        """The unit that products of ``dtype`` are computed by, and its operations a second.
+        """Return the unit that computes products of ``dtype``, and its operations a second.
 
         Returns
         -------
         (str, float or None)
-            ``"tensor cores"`` of 16 bits, ``"arithmetic"`` of the others; None where the rate is
-            not known.
+            ``"tensor cores"`` for 16 bits, ``"arithmetic"`` for the others; None if the rate is not
+            known.
         """
         if dtype in HALVES:
             return TENSOR_CORES, self.tensor_cores.get(dtype)
@@ -116,33 +116,34 @@ class Ceilings(Shown):
 
 @dataclass(frozen=True, repr=False)
 class Work(Shown):
-    """What a launch has to do.
+    """The work of a launch.
 
     Attributes
     ----------
     flops : int
-        Floating-point operations; a fused multiply-add is two.
+        The floating-point operations; a fused multiply-add is two.
     dtype : str
-        Theirs: ``"float32"`` or ``"float64"``.
+        The dtype of the operations: ``"float32"`` or ``"float64"``.
     dram_bytes : int
-        Each sector of global memory that the launch touches, once, and those that it reads and
-        writes twice.
+        The bytes of the sectors of global memory that the launch accesses, each counted once, or
+        twice if it is read and written.
     l2_bytes : int
-        What passes between the multiprocessors and L2 if no block's L1 forgets anything: the
-        distinct sectors that each block loads, and all that it stores.
+        The bytes between the multiprocessors and L2, if no block's L1 cache evicts anything: the
+        distinct sectors that each block loads, and everything that it stores.
     shared_wavefronts : int
-        Turns of a multiprocessor's shared memory, 128 bytes each; those in which ``wgmma`` reads
-        its operands among them. What bulk copies write there is not.
+        The wavefronts of a multiprocessor's shared memory, 128 bytes each, including those in which
+        ``wgmma`` reads its operands. The writes of bulk copies are not counted.
     warp_instructions : int
-        At least: those that reach memory, add or multiply floats, and wait at barriers. What
-        computes addresses, the machine code may have more or less of than the PTX.
+        The least number of warp instructions: those that access memory, add or multiply floats, and
+        wait at barriers. Of those that compute addresses, the machine code may have more or fewer
+        than the PTX.
     blocks : int or None
-        Of the launch; None where it is not known.
+        The blocks of the launch; None if the number is not known.
     other_flops : int
-        Those of ``flops`` that have no ceiling here: in half precision without tensor cores,
-        divisions and their like.
+        The operations among ``flops`` that have no ceiling here: those in half precision without
+        tensor cores, divisions and the like.
     tensor_cores : mapping of str to int
-        Those of ``flops`` that tensor cores do, by the type of the factors.
+        The operations among ``flops`` that tensor cores do, by the type of the factors.
     """
 
     flops: int
@@ -166,7 +167,7 @@ class Work(Shown):
 
     @property
     def intensity(self) -> float:
-        """Operations a byte of DRAM; infinite where there is no byte."""
+        """The operations for each byte of DRAM; infinite if there are no bytes."""
         return _ratio(self.flops, self.dram_bytes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,15 +182,15 @@ class Work(Shown):
 
 @dataclass(frozen=True)
 class Limit:
-    """The time that one ceiling asks for.
+    """The time that one ceiling requires.
 
     Attributes
     ----------
     name : str
-        One of :data:`LIMITS`, or :data:`TENSOR_CORES`.
+        The name of the limit, one of :data:`LIMITS`, or :data:`TENSOR_CORES`.
     seconds : float
     share : float
-        Of the longest.
+        The share of the longest time.
     """
 
     name: str
@@ -199,16 +200,17 @@ class Limit:
 
 @dataclass(frozen=True, repr=False)
 class Roofline(Shown):
-    """How long a launch takes at least.
+    """The least time of a launch.
 
     Attributes
     ----------
     work : Work
     ceilings : Ceilings
     limits : tuple of Limit
-        In the order of :data:`LIMITS`, and last that of tensor cores, where they do something.
+        The limits in the order of :data:`LIMITS`, and last that of tensor cores, if the launch uses
+        them.
     left_out : tuple of str
-        Names of the limits whose ceiling is not known; the bound holds without them.
+        The names of the limits whose ceiling is not known; the bound holds without them.
     """
 
     work: Work
@@ -218,31 +220,31 @@ class Roofline(Shown):
 
     @property
     def binding(self) -> str:
-        """The name of the longest limit; of equals, the first."""
+        """The name of the longest limit; the first one of equals."""
         return max(self.limits, key=lambda limit: limit.seconds).name
 
     @property
     def best_seconds(self) -> float:
-        """The least time."""
+        """The least time, in seconds."""
         return max(limit.seconds for limit in self.limits)
 
     @property
     def intensity(self) -> float:
-        """Operations a byte of DRAM; infinite where there is no byte."""
+        """The operations for each byte of DRAM; infinite if there are no bytes."""
         return self.work.intensity
 
     @property
     def busy(self) -> int | None:
-        """The multiprocessors that can have a block at once; None where that is not known."""
+        """The number of multiprocessors that can have a block at once; None if it is not known."""
         return _busy(self.work, self.ceilings)
 
     @property
     def best_flops(self) -> float:
-        """Operations a second in the least time; 0 for no work."""
+        """The operations a second in the least time; 0 for no work."""
         return self.work.flops / self.best_seconds if self.best_seconds else 0.0
 
     def share(self, measured_seconds: float) -> float:
-        """How much of a measured time the least time is: 1 is as fast as can be.
+        """Return the least time as a share of a measured time; 1 is as fast as possible.
 
         Raises
         ------
@@ -254,7 +256,7 @@ class Roofline(Shown):
         return self.best_seconds / measured_seconds
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; None for an infinite intensity, which JSON lacks."""
+        """Return plain data for JSON; None for an infinite intensity, which JSON lacks."""
         return {
             "work": self.work.to_dict(),
             "on": self.ceilings.name,
@@ -281,12 +283,12 @@ class Roofline(Shown):
 
 
 def roof_of(work: Mapping[str, Any]) -> str:
-    """The type whose roof a launch is under: of tensor cores', where they do the most.
+    """Return the type whose roof a launch is under: the tensor cores', if they do the most.
 
     Parameters
     ----------
     work : mapping
-        As :meth:`Work.to_dict` gives it.
+        The work, as :meth:`Work.to_dict` returns it.
     """
     most: dict[str, int] = dict(work.get("tensor_cores") or {})
     added = work["flops"] - work["other_flops"] - sum(most.values())
@@ -295,10 +297,10 @@ def roof_of(work: Mapping[str, Any]) -> str:
 
 
 def bound(work: Work, ceilings: Ceilings) -> Roofline:
-    """The least time that ``work`` takes on a GPU with these ceilings.
+    """Return the least time that ``work`` takes on a GPU with these ceilings.
 
-    Shared memory, schedulers, arithmetic and tensor cores are each multiprocessor's own: a launch
-    of fewer blocks than there are multiprocessors has only those of the multiprocessors with a
+    Each multiprocessor has its own shared memory, schedulers, arithmetic and tensor cores. So a
+    launch with fewer blocks than multiprocessors has only those of the multiprocessors with a
     block.
     """
     busy = _busy(work, ceilings)
@@ -324,7 +326,7 @@ def bound(work: Work, ceilings: Ceilings) -> Roofline:
 
 
 def _by_tensor_cores(work: Work, ceilings: Ceilings) -> float | None:
-    """The seconds that all of them take; None where the rate of one of the types is not known."""
+    """Return the seconds of all tensor-core work; None if a rate is not known."""
     total = 0.0
     for kind, amount in work.tensor_cores.items():
         rate = ceilings.tensor_cores.get(kind)
@@ -344,29 +346,29 @@ def _ratio(a: float, b: float) -> float:
     return a / b if b else math.inf
 
 
-# The GPUs that are known
+# The known GPUs
 
 
 @cache
 def known() -> tuple[Ceilings, ...]:
-    """All that ``ceilings.json`` has; a GPU that was measured is there twice."""
+    """Return all entries of ``ceilings.json``; a GPU that was measured has two."""
     text = resources.files("tilewise.lens").joinpath("ceilings.json").read_text(encoding="utf-8")
     return tuple(Ceilings(**entry) for entry in json.loads(text))
 
 
 def find(name: str) -> Ceilings:
-    """The ceilings of a GPU: as measured, or where they were not, as its datasheet has them.
+    """Return the ceilings of a GPU: the measured ones, or else those of its data sheet.
 
     Parameters
     ----------
     name : str
-        Its name, or whole words of it that no other has, with or without spaces between them;
-        upper and lower case alike.
+        The GPU's name, or whole words of it that no other has, with or without spaces between them,
+        in upper or lower case.
 
     Raises
     ------
     ValueError
-        If there is none, or more than one; the message lists those there are.
+        If there is no such GPU, or more than one; the message lists them.
 
     Examples
     --------
@@ -377,17 +379,17 @@ def find(name: str) -> Ceilings:
 
 
 def for_gpu(description: str) -> Ceilings:
-    """The ceilings of the GPU that describes itself so.
+    """Return the ceilings of the GPU with this description.
 
     Parameters
     ----------
     description : str
-        A device's: its name, a comma, and more.
+        A device's description: its name, a comma, and more.
 
     Raises
     ------
     ValueError
-        If it is not known. Another GPU's would not be its own, however alike the names.
+        If it is not known. The ceilings of another GPU would be wrong, however similar the name.
     """
     name = description.partition(",")[0]
     for entry in known():
@@ -400,7 +402,7 @@ def for_gpu(description: str) -> Ceilings:
 
 
 def datasheet(name: str) -> Ceilings | None:
-    """The ceilings of the GPU of that very name by its datasheet; None where there are none."""
+    """Return the ceilings of the GPU with exactly that name by its data sheet; None if none."""
     for entry in known():
         if names.words(entry.name) == names.words(name) and not entry.is_measured:
             return entry

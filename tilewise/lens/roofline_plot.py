@@ -1,7 +1,7 @@
 """The roofline as a figure: speed over operations a byte, below the roofs of a GPU.
 
-The bytes are those of the memory that binds most of the kernels: DRAM, L2 or shared memory. Its
-roof is the slope, and kernels that move different amounts of its bytes stand apart.
+The bytes are those of the memory that limits most of the kernels: DRAM, L2 or shared memory. Its
+roof is the slope, and kernels that move different numbers of its bytes stand apart.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ _UNKNOWN = (BLACK, "o")
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel in the figure.
+    """A kernel in the figure.
 
     Attributes
     ----------
     name : str
     intensities : mapping of str to float
-        For each of :data:`MEMORIES`, operations a byte; infinite if no byte of it is moved.
+        The operations a byte for each of :data:`MEMORIES`; infinite if none of its bytes are moved.
     flops : float
-        Operations a second.
+        The operations a second.
     dtype : str
-        Whose roof it is under: of 16 bits, that of the tensor cores.
+        The dtype whose roof it is under; for 16 bits, that of the tensor cores.
     binding : str
-        The ceiling that sets the least time; empty where it is not to be said.
+        The ceiling that sets the least time; empty if it is not to be shown.
     best : float or None
-        Operations a second in the least time, where ``flops`` are others.
+        The operations a second in the least time, if ``flops`` are others.
     """
 
     name: str
@@ -88,19 +88,19 @@ class Point:
 
     @property
     def words(self) -> str:
-        """Its name, and its share of what is possible, or its speed."""
+        """The name, and the share of what is possible, or the speed."""
         if self.best:
             return f"{self.name}, {self.flops / self.best:.0%}"
         return f"{self.name}, {si(self.flops, 'FLOP/s')}"
 
 
 def intensities(work: Mapping[str, Any]) -> dict[str, float]:
-    """Operations a byte of each memory; infinite if none of its bytes is moved.
+    """Return the operations a byte for each memory; infinite if none of its bytes are moved.
 
     Parameters
     ----------
     work : mapping
-        As :meth:`tilewise.lens.roofline.Work.to_dict` gives it.
+        The work, as :meth:`tilewise.lens.roofline.Work.to_dict` returns it.
     """
     moved = (work["dram_bytes"], work["l2_bytes"], WAVEFRONT_BYTES * work["shared_wavefronts"])
     return {
@@ -110,21 +110,21 @@ def intensities(work: Mapping[str, Any]) -> dict[str, float]:
 
 
 def draw(points: Sequence[Point], ceilings: Ceilings, title: str, note: str, path: Path) -> None:
-    """Draw kernels below the roofs of a GPU to ``path``, whole or not at all.
+    """Draw kernels below the roofs of a GPU to ``path``, completely or not at all.
 
     Parameters
     ----------
     points : sequence of Point
-        Points without operations are left out.
+        The kernels; those without operations are left out.
     ceilings : Ceilings
     title, note : str
-        What was multiplied, and what the points stand for.
+        The product, and the meaning of the points.
     path : Path
 
     Raises
     ------
     ImportError, ValueError
-        As :func:`check`; or if there is no point to draw.
+        As in :func:`check`; or if there is no point to draw.
     OSError
         If the file can't be written.
     """
@@ -133,7 +133,7 @@ def draw(points: Sequence[Point], ceilings: Ceilings, title: str, note: str, pat
 
 
 def figure(points: Sequence[Point], ceilings: Ceilings, title: str, note: str) -> Any:
-    """The figure of :func:`draw`, of matplotlib."""
+    """Return the figure of :func:`draw`, of matplotlib."""
     points = [point for point in points if point.is_drawable]
     memory = memory_of(points, ceilings)
     if not any(point.intensities[memory] < math.inf for point in points):
@@ -180,10 +180,10 @@ def figure(points: Sequence[Point], ceilings: Ceilings, title: str, note: str) -
 
 
 def memory_of(points: Sequence[Point], ceilings: Ceilings) -> str:
-    """The memory that binds most of the points; DRAM where none does."""
+    """Return the memory that limits most of the points; DRAM if none does."""
     known = [memory for memory, rate in _rates(ceilings).items() if rate is not None]
     found = Counter(point.binding for point in points if point.binding in known)
-    return max(known, key=lambda memory: found[memory])  # of equals, the first
+    return max(known, key=lambda memory: found[memory])  # the first one of equals
 
 
 def _rates(ceilings: Ceilings) -> dict[str, float | None]:
@@ -191,9 +191,9 @@ def _rates(ceilings: Ceilings) -> dict[str, float | None]:
 
 
 def _roofs_of(points: Sequence[Point], ceilings: Ceilings) -> list[tuple[str, float]]:
-    """The roofs that points are under, each in words and as operations a second, the lowest first.
+    """Return the roofs of the points, each in words and as operations a second, lowest first.
 
-    Where a GPU's tensor cores are not known, its arithmetic in float32 is there.
+    If a GPU's tensor cores are not known, its float32 arithmetic takes their place.
     """
     found: dict[str, float] = {}
     for dtype in sorted({point.dtype for point in points}):
@@ -207,14 +207,14 @@ def _roofs_of(points: Sequence[Point], ceilings: Ceilings) -> list[tuple[str, fl
 def _x_limits(
     points: Sequence[Point], memory: str, rate: float, roofs: Sequence[float]
 ) -> tuple[float, float]:
-    """So wide that the slope shows, with all points that have a place on the axis."""
+    """Return limits of x that show the slope and all points that have a place on the axis."""
     places = [each for point in points if (each := point.intensities[memory]) < math.inf]
     ridges = [roof / rate for roof in roofs]
     return min([ridges[0] / 30, *(x / 4 for x in places)]), 3 * max(ridges + places)
 
 
 def _ticks(axes: Any, edge: float) -> None:
-    """No tick where the axis has no numbers any more."""
+    """Remove the ticks where the axis has no numbers any more."""
     low, high = axes.get_xlim()
     if high > edge:
         powers = range(math.ceil(math.log10(low)), math.floor(math.log10(edge)) + 1)
@@ -224,11 +224,11 @@ def _ticks(axes: Any, edge: float) -> None:
 
 
 def _slope(axes: Any, memory: str, rate: float, roofs: Sequence[tuple[str, float]]) -> None:
-    """The memory's roof, up to the highest of the others."""
+    """Draw the memory's roof, up to the highest of the others."""
     (low, _), (bottom, _) = axes.get_xlim(), axes.get_ylim()
     peak = roofs[-1][1]
     axes.plot([low, peak / rate], [low * rate, peak], color=INK, linewidth=2)
-    # Its name goes halfway up what is seen of it below the lowest roof.
+    # Its name goes halfway up the part of it that shows below the lowest roof.
     start = max(low, bottom / rate)
     at = math.sqrt(start * roofs[0][1] / rate)
     axes.annotate(
@@ -239,7 +239,7 @@ def _slope(axes: Any, memory: str, rate: float, roofs: Sequence[tuple[str, float
 
 
 def _roofs(axes: Any, rate: float, roofs: Sequence[tuple[str, float]]) -> None:
-    """What the units can do, each from where the memory feeds it fast enough."""
+    """Draw the roofs of the units, each from where the memory feeds it fast enough."""
     high = axes.get_xlim()[1]
     for words, roof in roofs:
         start, lines = roof / rate, words.replace(" in ", "\nin ", 1)
@@ -252,7 +252,7 @@ def _roofs(axes: Any, rate: float, roofs: Sequence[tuple[str, float]]) -> None:
 
 
 def _angle(axes: Any) -> float:
-    """The angle, on paper, of a line along which both axes grow alike."""
+    """Return the angle, on paper, of a line along which both axes grow alike."""
     (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     box = axes.get_window_extent()
     across, up = box.width / math.log(right / left), box.height / math.log(top / bottom)
@@ -260,7 +260,7 @@ def _angle(axes: Any) -> float:
 
 
 def _points(axes: Any, points: Sequence[Point], memory: str, edge: float) -> None:
-    """A mark for each kernel, a bar for the most that its binding ceiling allows, and its name."""
+    """Draw a mark for each kernel, a bar up to what its binding ceiling allows, and its name."""
     names = []
     for point in points:
         colour, marker = point.mark
@@ -276,7 +276,7 @@ def _points(axes: Any, points: Sequence[Point], memory: str, edge: float) -> Non
 
 
 def _key(made: Any, points: Sequence[Point]) -> None:
-    """What the colours and marks say: the ceilings that bind."""
+    """Draw the key of the colours and marks: the ceilings that bind."""
     from matplotlib.lines import Line2D
 
     found = {point.binding: point.mark for point in points if point.binding}

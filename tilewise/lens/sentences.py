@@ -1,4 +1,4 @@
-"""What a step of a trace is, in one plain sentence, and why it matters where it does."""
+"""Say what a step of a trace does, in one plain sentence, and why it matters."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from tilewise.places import Dim3
 
 WARP = 32
 MBARRIER = 8  # bytes
-PIECE = 16  # bytes that bulk copies move at least
-FLAT = 32  # columns that an array of one dimension is drawn in
-MOST_RUNS = 3  # of rows or columns, that a sentence names one by one
+PIECE = 16  # least bytes that bulk copies move
+FLAT = 32  # columns in which an array of one dimension is drawn
+MOST_RUNS = 3  # of rows or columns that a sentence names one by one
 Words = tuple[str, str]
 
 
 @dataclass(frozen=True)
 class Place:
-    """An array in global memory, as rows that lie ``leading`` elements apart.
+    """An array in global memory, as rows that are ``leading`` elements apart.
 
     Attributes
     ----------
@@ -34,11 +34,11 @@ class Place:
     rows, columns, leading : int
     dtype : dtype
     said : str
-        What a sentence calls it.
+        The name in sentences.
     is_flat : bool
-        Whether it has one dimension: rows are only how it is drawn.
+        Whether it has one dimension; rows are then only how it is drawn.
     count : int
-        Elements; of a matrix, all those from the first to the last.
+        The number of elements; for a matrix, all from the first to the last.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Place:
 
     @classmethod
     def of_matrix(cls, name: str, array: Any, leading: int) -> Place:
-        """Of a product's matrix on the emulator, which sentences call by a capital letter."""
+        """Return the place of a product's matrix on the emulator, named by a capital letter."""
         rows, columns = array.shape
         return cls(
             name, array.pointer, rows, columns, leading, array.dtype, name.upper(), False,
@@ -62,8 +62,7 @@ class Place:
 
     @classmethod
     def of(cls, name: str, array: Any) -> Place:
-        """Of any array on the emulator, row-contiguous; one of more dimensions has its last as
-        columns."""
+        """Return the place of a C-contiguous array on the emulator, with its last dimension across."""
         count = math.prod(array.shape)
         is_flat = len(array.shape) < 2
         columns = min(count, FLAT) if is_flat else array.shape[-1]
@@ -74,7 +73,7 @@ class Place:
 
     @property
     def element(self) -> int:
-        """Bytes of one."""
+        """The bytes of an element."""
         return int(self.dtype.itemsize)
 
     def holds(self, address: npt.NDArray[np.int64]) -> bool:
@@ -99,12 +98,12 @@ class Shared:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the sentences are about.
+    """The arrays and the block that sentences are about.
 
     Attributes
     ----------
     block : (int, int, int)
-        Threads of a block.
+        The threads of a block.
     places : tuple of Place
     shared : tuple of Shared
     """
@@ -114,17 +113,17 @@ class Scene:
     shared: tuple[Shared, ...]
 
     def place(self, event: Event) -> Place | None:
-        """The matrix that an access to global memory reaches."""
+        """Return the matrix that an access to global memory reaches."""
         if event.space != "global" or event.address is None:
             return None
         return self.place_at(event.address)
 
     def place_at(self, address: npt.NDArray[np.int64]) -> Place | None:
-        """The matrix that addresses in global memory are all in."""
+        """Return the matrix that contains all of some addresses in global memory."""
         return next((place for place in self.places if place.holds(address)), None)
 
     def bytes(self, offset: int, size: int) -> str:
-        """Bytes of shared memory, counted in their array."""
+        """Return a range of bytes in shared memory in words, counted within their array."""
         for array in self.shared:
             if array.offset <= offset and offset + size <= array.offset + array.bytes:
                 first = offset - array.offset
@@ -132,7 +131,7 @@ class Scene:
         return f"bytes {offset:,} to {offset + size - 1:,} of shared memory"
 
     def mbarrier(self, offset: int) -> str:
-        """An mbarrier's name, by its place in shared memory: as ``full[1]``."""
+        """Return an mbarrier's name, by its offset in shared memory, as in ``full[1]``."""
         for array in self.shared:
             if array.offset <= offset < array.offset + array.bytes:
                 number = (offset - array.offset) // MBARRIER
@@ -141,14 +140,14 @@ class Scene:
 
 
 def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Words:
-    """The sentence, and why it matters; the second is empty where there is nothing to say.
+    """Return the sentence, and why it matters; the second is empty if there is nothing to say.
 
     Parameters
     ----------
     scene : Scene
     event : Event
     owners : collection of int, optional
-        The block's threads that store an element of C, where that is known.
+        The block's threads that store an element of C, if they are known.
     """
     who = _who(scene, event)
     if event.space == "global" and event.address is not None:
@@ -190,7 +189,7 @@ def say(scene: Scene, event: Event, owners: Collection[int] | None = None) -> Wo
 
 
 def _who(scene: Scene, event: Event) -> str:
-    """The threads, as few words as can be."""
+    """Return the threads in as few words as possible."""
     count = len(event.threads)
     everybody = scene.block[0] * scene.block[1] * scene.block[2]
     if count == 1:
@@ -242,7 +241,7 @@ def _global(scene: Scene, event: Event, who: str, owners: Collection[int] | None
 
 
 def _used(event: Event) -> float:
-    """The share of the sectors' bytes that somebody asked for, a warp at a time."""
+    """Return the share of the sectors' bytes that were asked for, a warp at a time."""
     assert event.address is not None
     asked = 0
     for warp in np.unique(event.threads // WARP):
@@ -258,7 +257,7 @@ def _shared(scene: Scene, event: Event, who: str) -> Words:
     if event.is_copy:
         return _arriving(scene, event, who)
     what = _in_shared(scene, event)
-    if not event.requests:  # the machine code joins it to its neighbour's
+    if not event.requests:  # the machine code joins it to its neighbour
         tail = "served by the wider access of a step before"
     elif not event.conflicts:
         tail = "no bank conflict"
@@ -271,13 +270,13 @@ def _shared(scene: Scene, event: Event, who: str) -> Words:
 
 
 def _arriving(scene: Scene, event: Event, who: str) -> Words:
-    """Copies that are there."""
+    """Say that copies have arrived."""
     what = _in_shared(scene, event)
     return f"What {who[0].lower()}{who[1:]} copied arrives in {what}.", ""
 
 
 def _in_turn(event: Event) -> str:
-    """Why an atomic is one, where several threads update one place."""
+    """Say why an atomic is needed, if several threads update one place."""
     assert event.address is not None
     if event.kind != "atomic" or len(np.unique(event.address)) == len(event.address):
         return ""
@@ -285,7 +284,7 @@ def _in_turn(event: Event) -> str:
 
 
 def _of(place: Place, address: npt.NDArray[np.int64], width: int) -> str:
-    """The elements of an array that accesses to global memory reach."""
+    """Return the elements of an array that accesses to global memory reach, in words."""
     at = _elements(width, (address - place.pointer) // place.element, place.element)
     rows, columns = at // place.leading, at % place.leading
     where = f"{_span('row', rows)}, {_span('column', columns)}"
@@ -293,7 +292,7 @@ def _of(place: Place, address: npt.NDArray[np.int64], width: int) -> str:
 
 
 def _bulk(scene: Scene, event: Event, who: str) -> Words:
-    """A bulk copy, by what is known of both its ends."""
+    """Explain a bulk copy, as far as both its ends are known."""
     move = event.move
     if move is None:
         return asynchronous.copy(event, who, "", "", "")
@@ -308,12 +307,12 @@ def _bulk(scene: Scene, event: Event, who: str) -> Words:
 
 
 def _elements(width: int, first: npt.NDArray[np.int64], element: int) -> npt.NDArray[np.int64]:
-    """All the elements that an access reaches, given each thread's first: a wide one has more."""
+    """Return all elements that an access reaches, given each thread's first."""
     return (first[:, None] + np.arange(max(1, width // element))).reshape(-1)
 
 
 def _in_shared(scene: Scene, event: Event) -> str:
-    """Where bytes of shared memory are, in the words of the source where it can be said."""
+    """Return a place in shared memory, in the words of the source if possible."""
     assert event.address is not None
     at = event.address[event.address != NOWHERE]
     return _said(scene, at, event.width)
@@ -331,7 +330,7 @@ def _said(scene: Scene, at: npt.NDArray[np.int64], width: int) -> str:
 
 
 def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
-    """Rows or columns: all of them where they are a few runs, else how many and from where."""
+    """Return rows or columns in words: all of them if they are a few runs, else their number."""
     each = np.unique(numbers)
     starts = np.flatnonzero(np.diff(each, prepend=each[0] - 2) != 1)
     ends = np.append(starts[1:], len(each)) - 1

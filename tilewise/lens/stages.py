@@ -1,8 +1,8 @@
-"""The stages that asynchronous copies fill in shared memory: when, by whom, and who reads them.
+"""The stages that asynchronous copies fill in shared memory, and who fills and reads them.
 
-A stage is what one group of ``cp.async``, or those up to one arrival at an mbarrier, or the bulk
-copies that one round of an mbarrier counts, fill together. Copies to the same bytes fill the same
-stage again: several stages are a ring.
+A stage is filled together by a group of ``cp.async``, by the copies up to an arrival at an
+mbarrier, or by the bulk copies that one round of an mbarrier counts. Copies to the same bytes fill
+the same stage again; several stages are a ring.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ Offsets = npt.NDArray[np.int64]
 
 @dataclass
 class Fill:
-    """A stage that is filled once.
+    """One filling of a stage.
 
     Attributes
     ----------
     begin, full : int
-        The steps in which the first copy begins, and in which the last one is there.
+        The steps in which the first copy begins, and in which the last one has arrived.
     read : list of int
         The first step that reads it, and the one in which the last read is known to be over; empty
-        where nobody does.
+        if nothing reads it.
     writers, readers : set of int
-        Warps. A writer of -1 is another block of the cluster.
+        The warps. A writer of -1 is another block of the cluster.
     """
 
     begin: int
@@ -55,7 +55,7 @@ class Fill:
 
 @dataclass
 class Stage:
-    """Bytes of shared memory, as 16-byte pieces, and how often they were filled."""
+    """The bytes of a stage in shared memory, as 16-byte pieces, and its fillings."""
 
     pieces: set[int]
     fills: list[Fill]
@@ -68,20 +68,20 @@ class Stage:
 
 
 class Stages:
-    """Finds the stages of one block's events.
+    """A search for the stages in one block's events.
 
     Parameters
     ----------
     events : sequence of Event
-        In order.
+        The events, in order.
     steps : sequence of int
-        The step that each of them is of.
+        The step of each event.
     """
 
     def __init__(self, events: Sequence[Event], steps: Sequence[int]) -> None:
         self.stages: list[Stage] = []
-        self._stage_of: dict[int, int] = {}  # by pieces
-        self._live: set[int] = set()  # pieces that nobody stored to since
+        self._stage_of: dict[int, int] = {}  # by piece
+        self._live: set[int] = set()  # pieces that nothing has stored to since
         self._filled: dict[tuple[str, int, int], int] = {}  # stages, by what fills them together
         self._committed: dict[tuple[str, int], int] = {}  # groups, by engine and warp
         self._multiplied: dict[int, list[tuple[int, Fill]]] = {}  # group and what it reads, by warp
@@ -89,7 +89,7 @@ class Stages:
             self._see(event, step)
 
     def to_list(self) -> list[dict[str, Any]]:
-        """Plain data; nothing where there are so many that they are no ring."""
+        """Return plain data; empty if there are so many stages that they are not a ring."""
         found = sorted(self.stages, key=lambda stage: min(stage.pieces))
         return [] if len(found) > MOST_STAGES else [each.to_dict() for each in found]
 
@@ -117,7 +117,7 @@ class Stages:
             self._multiplies(event, step)
 
     def _begins(self, event: Event, step: int) -> None:
-        """Copies of ``cp.async`` begin: those of one group of a warp fill one stage."""
+        """Begin copies of ``cp.async``; those of one group of a warp fill one stage."""
         assert event.target is not None
         threads, target = event.target
         for warp in np.unique(threads // WARP).tolist():
@@ -126,7 +126,7 @@ class Stages:
             self._fill(("cp.async", group, 0), pieces, step, warp)
 
     def _moved(self, event: Event, step: int) -> None:
-        """A bulk copy: those that one round of an mbarrier counts fill one stage."""
+        """Record a bulk copy; those that one round of an mbarrier counts fill one stage."""
         assert event.move is not None
         move = event.move
         pieces = set(range(move.offset // PIECE, -(-(move.offset + move.size) // PIECE)))
@@ -136,7 +136,7 @@ class Stages:
         fill.full = step
 
     def _fill(self, key: tuple[str, int, int], pieces: set[int], step: int, warp: int) -> Fill:
-        """A copy that begins: it goes on with a fill, or begins one."""
+        """Record a copy that begins: it continues a filling, or begins one."""
         number = self._filled.get(key, -1)
         if number < 0:
             number = min((self._stage_of[x] for x in pieces if x in self._stage_of), default=-1)
@@ -154,12 +154,12 @@ class Stages:
         return stage.fills[-1]
 
     def _fills(self, pieces: set[int]) -> list[Fill]:
-        """The last fills of the stages that some pieces are of."""
+        """Return the last fillings of the stages that some pieces belong to."""
         found = {self._stage_of[piece] for piece in pieces & self._live}
         return [self.stages[number].fills[-1] for number in sorted(found)]
 
     def _multiplies(self, event: Event, step: int) -> None:
-        """``wgmma`` reads until somebody has waited for its group."""
+        """Record that ``wgmma`` reads until something has waited for its group."""
         assert event.pieces is not None
         warps = np.unique(event.threads // WARPGROUP) * (WARPGROUP // WARP)
         for at, first in enumerate(warps.tolist()):
@@ -188,14 +188,14 @@ class Stages:
 
 
 def _touched(address: Offsets, width: int) -> set[int]:
-    """The 16-byte pieces that accesses touch."""
+    """Return the 16-byte pieces that accesses touch."""
     first, last = address // PIECE, (address + max(width, 1) - 1) // PIECE
     return {x for low, high in zip(first.tolist(), last.tolist(), strict=True)
             for x in range(low, high + 1)}  # fmt: skip
 
 
 def _spans(pieces: set[int]) -> list[tuple[int, int]]:
-    """Runs of consecutive numbers, each as the first and how many."""
+    """Return the runs of consecutive numbers, each as the first number and the count."""
     each = np.array(sorted(pieces))
     starts = np.flatnonzero(np.diff(each, prepend=each[0] - 2) != 1)
     ends = np.append(starts[1:], len(each))

@@ -1,7 +1,7 @@
-"""Make the steps of a trace out of the events that the emulator recorded.
+"""Make the steps of a trace from the events that the emulator recorded.
 
 A step is one instruction that some threads of a block ran at once. Instructions that only compute
-indices are joined to one step a line.
+indices are joined into one step for each line.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tilewise.precision import HALVES
 
 
 class Writer:
-    """Makes steps of events; each instruction that they refer to is kept once.
+    """A writer that makes steps from events, and keeps each instruction once.
 
     Parameters
     ----------
     program : Program
     scene : Scene
     dtype : dtype or None
-        The dtype of all arrays of the launch; None where they differ.
+        The dtype of all arrays of the launch; None if they differ.
     is_product : bool
         Whether the launch computes a matrix product.
 
@@ -55,7 +55,7 @@ class Writer:
         self._numbers: dict[int, int] = {}
 
     def block(self, index: Dim3, recording: Recording) -> dict[str, Any]:
-        """One block's part of the trace."""
+        """Return one block's part of the trace."""
         events = recording.events
         threads = math.prod(self.scene.block)
         owners = None if recording.is_cut or not self.is_product else {
@@ -123,7 +123,7 @@ class Writer:
         return step
 
     def _origin(self, source: npt.NDArray[np.int64]) -> list[list[Any]]:
-        """The elements at addresses: of each array, their pattern and the first of them."""
+        """Return the elements at addresses: for each array, their pattern and the first of them."""
         found = []
         for place in self.scene.places:
             inside = np.array([place.holds(at) for at in source[:, None]], np.bool_)
@@ -163,9 +163,10 @@ class Writer:
         return found
 
     def _typed(self, event: Event, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Bits of an array as the numbers that they are: some instructions know no more."""
+        """Return an array's bits as numbers; some instructions know only bits."""
         place = self.scene.place(event)
-        # Instructions on 16-bit elements know bits alone, and a product has them in shared memory.
+        # Instructions on 16-bit elements know only bits, and a product has such elements in shared
+        # memory.
         is_half = self.is_product and self.dtype is not None and self.dtype.name in HALVES
         in_shared = self.dtype if event.is_copy or is_half else None
         dtype = in_shared if place is None else place.dtype
@@ -185,19 +186,19 @@ class Writer:
 
 
 def phases(events: Sequence[Event], threads: int) -> list[int | None]:
-    """Each event's phase: what lies between barriers, up to where shared memory is read.
+    """Return each event's phase, which runs between barriers up to where shared memory is read.
 
-    The barriers that all of a block waits at part its run into intervals: nobody is in the next
-    one before everybody is through with this one. A phase ends with each interval in which shared
-    memory is read, and none is before the first load from global memory, behind the last phase,
-    or in a kernel without such barriers.
+    The barriers at which the whole block waits divide its run into intervals: no thread is in the
+    next interval before all have finished this one. A phase ends with each interval in which shared
+    memory is read. There is no phase before the first load from global memory, after the last
+    phase, or in a kernel without such barriers.
 
     Parameters
     ----------
     events : sequence of Event
-        One block's, in order.
+        The events of one block, in order.
     threads : int
-        Of the block.
+        The number of threads of the block.
     """
     arrived = np.zeros(threads, np.intp)
     intervals: list[int] = []
@@ -224,16 +225,16 @@ def phases(events: Sequence[Event], threads: int) -> list[int | None]:
 
 
 def _joins(step: dict[str, Any], event: Event) -> bool:
-    """Whether an event says nothing that the step before it does not."""
+    """Return whether an event adds nothing to the step before it."""
     is_same = step["line"] == event.line and step["threads"] == _runs(event.threads)
     return bool(step["kind"] == "other" and is_same)
 
 
 def _first(steps: Sequence[Mapping[str, Any]]) -> int:
-    """The step to open on: the first that shows most of what memory costs.
+    """Return the step to open on: the first one that shows most of what memory costs.
 
-    Where tensor cores read shared memory, that is the first product; where threads read it, the
-    read with the most conflicts a request; elsewhere the load with the most sectors a request.
+    If tensor cores read shared memory, that is the first product; if threads read it, the read with
+    the most conflicts a request; otherwise the load with the most sectors a request.
     """
     products = [number for number, step in enumerate(steps) if "reads" in step]
     if products:
@@ -249,7 +250,7 @@ def _first(steps: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _runs(threads: npt.NDArray[np.intp]) -> list[list[int]]:
-    """Runs of consecutive numbers, each as the first and how many."""
+    """Return the runs of consecutive numbers, each as the first number and the count."""
     starts = np.flatnonzero(np.diff(threads, prepend=-2) != 1)
     lengths = np.diff(np.append(starts, len(threads)))
     return [[int(threads[start]), int(length)]
@@ -257,7 +258,7 @@ def _runs(threads: npt.NDArray[np.intp]) -> list[list[int]]:
 
 
 def plain_numbers(values: npt.NDArray[Any]) -> list[Any]:
-    """Numbers with six digits; NaN and infinity, which JSON lacks, by name."""
+    """Return numbers with six digits; NaN and infinity, which JSON lacks, become names."""
     if values.ndim > 1:
         return [plain_numbers(row) for row in values]
     if values.dtype.name == "bfloat16":

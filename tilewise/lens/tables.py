@@ -1,4 +1,4 @@
-"""Tables of a trace: which elements of matrices lanes hold, and patterns of 16-byte pieces."""
+"""The tables of a trace: the matrix elements that lanes hold, and patterns of 16-byte pieces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tilewise.devices.emulator.ptx.syntax import Instruction
 Numbers = npt.NDArray[Any]
 _DOES = ("load", "store", "a", "b", "c", "d", "trans")
 NOTHING = -1
-"""In a pattern: a piece that comes from nowhere."""
+"""The entry of a pattern for a piece without an origin."""
 
 
 class Tables:
-    """Layouts and patterns, each kept once.
+    """The layouts and patterns of a trace, each kept once.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Tables:
         self._known: dict[bytes, int] = {}
 
     def layout(self, instruction: Instruction, held: Sequence[Held]) -> int:
-        """The number of an instruction's layout."""
+        """Return the number of an instruction's layout."""
         found = {"what": called(instruction), "matrices": [plain(each) for each in held]}
         number = self._numbers.setdefault(str(found), len(self.layouts))
         if number == len(self.layouts):
@@ -41,12 +41,12 @@ class Tables:
         return number
 
     def pattern(self, places: Numbers) -> tuple[int, int]:
-        """The number of a pattern, and the place that its numbers count from.
+        """Return the number of a pattern, and the place that its numbers count from.
 
         Parameters
         ----------
         places : ndarray of integers, shape (n,)
-            ``NOTHING`` where there is none.
+            The places, ``NOTHING`` where there is none.
         """
         there = places[places != NOTHING]
         first = int(there.min()) if len(there) else 0
@@ -58,7 +58,7 @@ class Tables:
 
 
 def called(instruction: Instruction) -> str:
-    """An instruction with what it does and its shape, as ``mma.m16n8k16``."""
+    """Return an instruction with its operation and shape, as in ``mma.m16n8k16``."""
     words = [
         word for word in instruction.modifiers
         if word in _DOES or (word[:1] in "mx" and word[1:2].isdigit())
@@ -67,7 +67,7 @@ def called(instruction: Instruction) -> str:
 
 
 def plain(held: Held) -> dict[str, Any]:
-    """What lanes hold, as data: an element's place is its lane's and its own in there, added."""
+    """Return what lanes hold as data: an element's place is its lane's plus its own."""
     lanes = np.stack((held.row[:, 0], held.column[:, 0]), axis=1)
     elements = np.stack((held.row[0] - held.row[0, 0], held.column[0] - held.column[0, 0]), axis=1)
     whole = lanes[:, None] + elements[None]

@@ -1,10 +1,10 @@
-"""What a GPU's tensor cores can do at most, measured by probes: products and nothing else.
+"""The ceilings of a GPU's tensor cores, measured by probes that only multiply.
 
-Each probe is a file of ``kernels/probes/``, whose first comment says what it does. On Hopper, 16
-bits are multiplied by ``wgmma``, which reads its operands in shared memory, and which alone reaches
-the tensor cores' full rate there; on Ampere, Ada and consumer Blackwell by ``mma`` between
-registers. So is float64 on an A100, Hopper and a B200. Of other GPUs' tensor cores there is no
-probe.
+Each probe is a file in ``kernels/probes/``, whose first comment says what it does. On Hopper,
+16-bit products use ``wgmma``, which reads its operands from shared memory, and is the only
+instruction to reach the tensor cores' full rate there. On Ampere, Ada and consumer Blackwell they
+use ``mma`` between registers, and so do float64 products on an A100, Hopper and a B200. The tensor
+cores of other GPUs have no probe.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tilewise.launch import Launch
 
 FOLDER = SOURCES / "probes"
 DTYPES = ("float16", "bfloat16", "float64")
-"""Types whose products a probe measures."""
+"""The dtypes whose products a probe measures."""
 ROUNDS = 5
 BY_WGMMA = "sm_90a"
 BY_FLOAT64 = ("sm_80", "sm_90", "sm_100")
 BY_MMA = ("sm_80", "sm_86", "sm_87", "sm_89", "sm_120", "sm_121")
-# tensor_core_peak: of one sum two warpgroups, each 64 x 256, and k = 4096.
+# tensor_core_peak: each of two warpgroups has a sum of 64 x 256, with k = 4096.
 SHARED_BYTES = 4 * (2 * 64 + 256) * 64 * 2
 FLOPS_A_SUM = 2 * 2 * 64 * 256 * 4096
 _SUMS = 2000  # some 80 ms on an H200
@@ -38,20 +38,20 @@ _FLOAT64_ROUNDS = 20_000  # some 40 ms on an H200
 
 
 def tensor_core_flops(gpu: Gpu, dtype: str, seconds: float) -> float | None:
-    """Operations a second of the tensor cores on random normal data, in the steady state.
+    """Return the tensor cores' operations a second on random normal data, in the steady state.
 
     Parameters
     ----------
     gpu : Gpu
     dtype : str
-        One of :data:`DTYPES`; sums of 16 bits are float32.
+        The dtype, one of :data:`DTYPES`; 16-bit products are summed in float32.
     seconds : float
-        How long it is measured, after as long a warm-up as a fifth of that.
+        The seconds for which it is measured, after a warm-up of a fifth of that.
 
     Returns
     -------
     float or None
-        None where no probe is for this GPU.
+        The rate; None if no probe is for this GPU.
     """
     if dtype == "float64":
         has_them = gpu.arch.rstrip("af") in BY_FLOAT64
@@ -79,25 +79,25 @@ def _float64_flops(gpu: Gpu, seconds: float) -> float:
 
 
 def wgmma_kernel(dtype: str) -> Kernel:
-    """The probe of 16 bits for Hopper."""
+    """Return the probe of 16 bits for Hopper."""
     return Kernel(FOLDER / "tensor_core_peak.cu", "tensor_core_peak", {"INPUT": dtype})
 
 
 def mma_kernel(dtype: str) -> Kernel:
-    """The probe of 16 bits for Ampere, Ada and consumer Blackwell."""
+    """Return the probe of 16 bits for Ampere, Ada and consumer Blackwell."""
     macros = {"BFLOAT16": int(dtype == "bfloat16")}
     return Kernel(FOLDER / "tensor_core_mma.cu", "tensor_core_mma", macros)
 
 
 def float64_kernel() -> Kernel:
-    """The probe of float64."""
+    """Return the probe of float64."""
     return Kernel(FOLDER / "tensor_core_float64.cu", "tensor_core_float64", {})
 
 
 def wgmma_launch(values: Any, dtype: str, sums: int, gpu: Gpu) -> Launch:
-    """The launch of :func:`wgmma_kernel`: ``values`` fill the shared memory of each block.
+    """Return the launch of :func:`wgmma_kernel`; ``values`` fill each block's shared memory.
 
-    Its last argument takes 256 floats a block.
+    Its last argument has 256 floats for each block.
     """
     out = gpu.empty((gpu.multiprocessors, 256), np.float32)
     args = (sums, gpu.array(bits(values, dtype)), out)
@@ -105,9 +105,9 @@ def wgmma_launch(values: Any, dtype: str, sums: int, gpu: Gpu) -> Launch:
 
 
 def mma_launch(values: Any, dtype: str, rounds: int, blocks: int, gpu: Gpu) -> Launch:
-    """The launch of :func:`mma_kernel`: ``values`` are a warp's operands, twelve a lane.
+    """Return the launch of :func:`mma_kernel`; ``values`` are a warp's operands, twelve a lane.
 
-    Its last argument takes 256 floats a block.
+    Its last argument has 256 floats for each block.
     """
     out = gpu.empty((blocks, THREADS), np.float32)
     args = (rounds, gpu.array(bits(values, dtype)), out)
@@ -115,9 +115,9 @@ def mma_launch(values: Any, dtype: str, rounds: int, blocks: int, gpu: Gpu) -> L
 
 
 def float64_launch(values: Any, rounds: int, blocks: int, gpu: Gpu) -> Launch:
-    """The launch of :func:`float64_kernel`: ``values`` are a warp's operands, six a lane.
+    """Return the launch of :func:`float64_kernel`; ``values`` are a warp's operands, six a lane.
 
-    Its last argument takes 256 doubles a block.
+    Its last argument has 256 doubles for each block.
     """
     out = gpu.empty((blocks, THREADS), np.float64)
     args = (rounds, gpu.array(values.astype(np.float64)), out)
@@ -125,7 +125,7 @@ def float64_launch(values: Any, rounds: int, blocks: int, gpu: Gpu) -> Launch:
 
 
 def bits(values: Any, dtype: str) -> Any:
-    """Numbers as the bits of a type of 16 bits; bfloat16's are the upper half of a float32's."""
+    """Return the bits of numbers in a 16-bit dtype; bfloat16's are the upper half of float32's."""
     if dtype == "float16":
         return values.astype(np.float16).view(np.uint16)
     return (values.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
@@ -136,7 +136,7 @@ def _drawn(count: int) -> Any:
 
 
 def _resident(gpu: Gpu, kernel: Kernel) -> int:
-    """As many blocks as are resident at once: all of them begin together, and end together."""
+    """Return the most blocks that are resident at once, so that all begin and end together."""
     compiled = kernel.compile(gpu.arch)
     return gpu.multiprocessors * gpu.blocks_per_multiprocessor(compiled, THREADS)
 

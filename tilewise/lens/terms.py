@@ -1,7 +1,7 @@
-"""Where an instruction's operands come from: the steps that wrote them to registers.
+"""Find where an instruction's operands come from: the steps that wrote them to registers.
 
 Each thread's registers are followed by name, from the loads and the arithmetic that write them,
-through plain moves, to the instructions that read them. Any other source is unknown.
+through plain moves, to the instructions that read them. Other sources are unknown.
 """
 
 from __future__ import annotations
@@ -30,30 +30,30 @@ Term = list[int] | float | None
 
 
 class Terms:
-    """Follows one block's events, in order.
+    """The sources of operands in one block's events, which are followed in order.
 
     Parameters
     ----------
     program : Program
     threads : int
-        Of the block.
+        The number of threads of the block.
     """
 
     def __init__(self, program: Program, threads: int) -> None:
         self._program, self._threads = program, threads
-        # By register and thread, where its value comes from: an index of ``_sources``.
+        # By register and thread, the source of its value, as an index of ``_sources``.
         self._registers: dict[str, npt.NDArray[np.int32]] = {}
         self._sources: list[Term] = []
         self._numbers: dict[Any, int] = {}
 
     def see(self, event: Event, step: int) -> list[Term]:
-        """Where the operands of an event come from; the event's own results are followed, too.
+        """Return the sources of an event's operands; the event's own results are followed, too.
 
         Parameters
         ----------
         event : Event
         step : int
-            The event's step.
+            The step of the event.
 
         Returns
         -------
@@ -125,7 +125,7 @@ def _parts(operand: Operand) -> tuple[Operand, ...]:
 
 
 def _number(constant: Immediate) -> float | None:
-    """A floating-point constant as a number; None for an integer, whose type is not known."""
+    """Return a floating-point constant as a number; None for an integer, whose type is unknown."""
     if constant.bits is None:
         return None
     bits, width = constant.bits

@@ -1,9 +1,9 @@
-"""Tile sizes beside one another: what each loads, reuses and takes, counted without running any.
+"""Compare tile sizes: what each loads, reuses and takes, counted without running anything.
 
 A block computes a tile of C, BLOCK_M x BLOCK_N. In each phase it loads a tile of A and one of B,
-BLOCK_K deep, into shared memory; each thread keeps THREAD_M x THREAD_N sums in registers. Where the
-threads are as many as the elements, and the tiles square, that is the ladder's rung ``tiled``.
-D. Kirk, W. Hwu, "Programming Massively Parallel Processors", ch. 5 and 6.
+BLOCK_K deep, into shared memory; each thread keeps THREAD_M x THREAD_N sums in registers. With one
+thread for each element, and square tiles, that is the ladder's rung ``tiled``. D. Kirk, W. Hwu,
+"Programming Massively Parallel Processors", ch. 5 and 6.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from tilewise.places import Dim3
 
 @dataclass(frozen=True)
 class Shape:
-    """One size of tile.
+    """A size of tiles.
 
     Attributes
     ----------
     block_m, block_n : int
-        A block's tile of C.
+        The rows and columns of a block's tile of C.
     block_k : int
-        How deep the tiles of A and B are: a phase's step along k.
+        The depth of the tiles of A and B: a phase's step along k.
     thread_m, thread_n : int
-        A thread's tile of C.
+        The rows and columns of a thread's tile of C.
 
     Raises
     ------
     ValueError
-        If the tile is none, can't be cut into threads' tiles, or takes more than 1024 threads.
+        If the tile is empty, can't be cut into threads' tiles, or takes more than 1024 threads.
     """
 
     block_m: int
@@ -64,7 +64,7 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """``"TILE 16"``, or ``"128x128x8 of 8x8"``: the block's tile, and a thread's."""
+        """The name: ``"TILE 16"``, or ``"128x128x8 of 8x8"`` with the thread's tile."""
         if (self.thread_m, self.thread_n) == (1, 1) and (
             self.block_m == self.block_n == self.block_k
         ):
@@ -74,41 +74,41 @@ class Shape:
 
     @property
     def accumulators(self) -> int:
-        """Sums that a thread keeps in registers."""
+        """The number of sums that a thread keeps in registers."""
         return self.thread_m * self.thread_n
 
     @property
     def threads(self) -> int:
-        """A block."""
+        """The threads of a block."""
         return self.block_m * self.block_n // self.accumulators
 
     @property
     def loads(self) -> int:
-        """Elements that a block loads from global memory in a phase."""
+        """The elements that a block loads from global memory in a phase."""
         return (self.block_m + self.block_n) * self.block_k
 
     @property
     def multiply_adds(self) -> int:
-        """Of a block in a phase."""
+        """The multiply-adds of a block in a phase."""
         return self.block_m * self.block_n * self.block_k
 
     @property
     def operations(self) -> int:
-        """Multiplications and additions, of a block in a phase."""
+        """The multiplications and additions of a block in a phase."""
         return 2 * self.multiply_adds
 
     @property
     def operations_a_load(self) -> float:
-        """Operations for each element loaded from global memory."""
+        """The operations for each element that is loaded from global memory."""
         return self.operations / self.loads
 
 
 SQUARES = tuple(Shape(tile, tile, tile) for tile in (2, 4, 8, 16, 32))
-"""The ladder's: one thread an element, and no larger than a block's 1024 threads."""
+"""The ladder's square tiles: one thread for each element, at most 1024 threads."""
 
-# From one to the next one thing grows: the thread's tile, the block's, or the depth. Blocks are 64
-# to 512 threads, each of which loads the same number of elements a phase; up to 64 sums leave
-# room in a thread's 255 registers, also where a sum is a double and takes two.
+# From each tile to the next one thing grows: the thread's tile, the block's, or the depth. Blocks
+# have 64 to 512 threads, each of which loads the same number of elements in a phase. Up to 64 sums
+# leave room in a thread's 255 registers, even if a sum is a double and takes two.
 THREAD_TILES = (
     Shape(64, 64, 8, 4, 4),
     Shape(64, 64, 8, 8, 8),
@@ -122,19 +122,19 @@ THREAD_TILES = (
 
 @dataclass(frozen=True)
 class Tile:
-    """One size of tile on one product, C = A B.
+    """A size of tiles on a product C = A B.
 
     Attributes
     ----------
     shape : Shape
     m, n, k : int
-        C is m x n, A is m x k, B is k x n.
+        The sizes: C is m x n, A is m x k, B is k x n.
     dtype : str
-        Of all three.
+        The dtype of all three.
     occupancy : Occupancy or None
-        None where ``misfit`` says why no such block can be launched.
+        The occupancy; None if ``misfit`` says why no such block can be launched.
     misfit : str
-        Empty where it can.
+        Why no such block can be launched; empty if it can.
     """
 
     shape: Shape
@@ -147,52 +147,52 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Shared memory a block: the tile of A and the tile of B."""
+        """The bytes of shared memory of a block: the tile of A and the tile of B."""
         return self.shape.loads * np.dtype(self.dtype).itemsize
 
     @property
     def grid(self) -> Dim3:
-        """Blocks, C's columns along x."""
+        """The blocks of the grid, with C's columns along x."""
         return _grid(self.shape, self.m, self.n)
 
     @property
     def blocks(self) -> int:
-        """In the grid."""
+        """The number of blocks in the grid."""
         return self.grid[0] * self.grid[1]
 
     @property
     def phases(self) -> int:
-        """Of a block."""
+        """The number of phases of a block."""
         return -(-self.k // self.shape.block_k)
 
     @property
     def loaded(self) -> int:
-        """Elements that all blocks load from global memory; none outside the matrices."""
+        """The elements that all blocks load from global memory; none outside the matrices."""
         columns_of_blocks, rows_of_blocks, _ = self.grid
         return self.k * (self.m * columns_of_blocks + self.n * rows_of_blocks)
 
     @property
     def loaded_untiled(self) -> int:
-        """The same where each element of C has a thread that reads its row of A, column of B."""
+        """The elements loaded without tiles, if a thread reads a row of A and a column of B."""
         return 2 * self.m * self.n * self.k
 
     @property
     def traffic_bytes(self) -> int:
-        """Bytes of ``loaded``."""
+        """The bytes of ``loaded``."""
         return self.loaded * np.dtype(self.dtype).itemsize
 
     @property
     def untiled_bytes(self) -> int:
-        """Bytes of ``loaded_untiled``."""
+        """The bytes of ``loaded_untiled``."""
         return self.loaded_untiled * np.dtype(self.dtype).itemsize
 
     @property
     def traffic_ratio(self) -> float:
-        """``loaded`` by ``loaded_untiled``: 1/TILE where square tiles fit the matrices."""
+        """The ratio of ``loaded`` to ``loaded_untiled``: 1/TILE if square tiles fit."""
         return self.loaded / self.loaded_untiled
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         shape = self.shape
         return {
             "name": shape.name,
@@ -230,26 +230,27 @@ def tiles(
     registers: int = 0,
     shapes: Sequence[Shape] = SQUARES + THREAD_TILES,
 ) -> tuple[Tile, ...]:
-    """What each size of tile does to C = A B.
+    """Return what each size of tiles does for C = A B.
 
     Parameters
     ----------
     m, n, k : int
-        C is m x n, A is m x k, B is k x n.
+        The sizes: C is m x n, A is m x k, B is k x n.
     dtype : str or dtype
-        float32 or float64.
+        The dtype, float32 or float64.
     arch : str or Multiprocessor
-        As ``"sm_90"``, or a multiprocessor of one's own.
+        The architecture, as in ``"sm_90"``, or a description of another multiprocessor.
     registers : int
-        A thread, whatever the tile; by default they are left out of the occupancy, because how
-        many a kernel takes is the compiler's to say.
+        The registers of a thread, for all tiles; by default the occupancy ignores them, because the
+        compiler decides how many a kernel takes.
     shapes : sequence of Shape
-        By default the ladder's square tiles and some with a tile for each thread.
+        The sizes of tiles, by default the ladder's square tiles and some with a tile for each
+        thread.
 
     Raises
     ------
     TypeError
-        If a size is no integer, or the dtype another.
+        If a size is not an integer, or the dtype is another one.
     ValueError
         If a size is below 1 or over 2**31 - 1, a thread has no such number of registers, or the
         architecture is not known.
@@ -264,7 +265,7 @@ def tiles(
     real_of(dtype)
     kind = np.dtype(dtype)
     place = multiprocessor(arch) if isinstance(arch, str) else arch
-    occupancy(place, 1, registers, 0)  # refuses registers that no tile could have
+    occupancy(place, 1, registers, 0)  # raises an error for a number that no thread can have
     found = []
     for shape in shapes:
         shared = shape.loads * kind.itemsize
@@ -279,7 +280,7 @@ def _grid(shape: Shape, m: int, n: int) -> Dim3:
 
 
 def _misfit(shape: Shape, m: int, n: int, shared: int, place: Multiprocessor) -> str:
-    """Why no such block, or no such grid, can be launched; empty where it can."""
+    """Return why no such block, or no such grid, can be launched; empty if it can."""
     if shared > place.max_shared:
         return (
             f"{shape.name} takes {shared:,} bytes of shared memory a block; a block of "

@@ -1,4 +1,4 @@
-"""A trace: what some blocks of a kernel did, step by step, as data that a player reads.
+"""Record a trace: what some blocks of a kernel did, step by step, as data for the player.
 
 The format is documented in docs/trace.md.
 """
@@ -36,12 +36,12 @@ FORMAT, VERSION = "tilewise trace", 1
 
 @dataclass(frozen=True, repr=False)
 class Trace(Shown):
-    """A recorded launch: plain data, as docs/trace.md has it."""
+    """A recorded launch as plain data, in the format of docs/trace.md."""
 
     data: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return dict(self.data)
 
     def _summary(self) -> str:
@@ -78,18 +78,18 @@ def record(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.ladder.run` takes it.
+        The target, as in :func:`tilewise.ladder.run`.
     m, n, k, dtype, tile, alpha, beta
-        As :meth:`tilewise.lens.products.Product.of` takes them.
+        The arguments of :meth:`tilewise.lens.products.Product.of`.
     seed : int
-        Of the random matrices.
+        The seed of the random matrices.
     blocks : sequence of (int, int, int)
-        By default the first, and the last where it is another: it lies at the edges.
+        The blocks to record; by default the first one, and the last one, which lies at the edges.
     arch : str
-        To compile for.
+        The architecture to compile for.
     most : int
-        Events of a block that are kept; a longer run ends there, and the trace says that it is
-        cut. So does one whose events have too many threads.
+        The most events of a block that are kept; a longer run ends there, and the trace says that
+        it is cut. A run whose events have too many threads is cut too.
 
     Raises
     ------
@@ -123,9 +123,9 @@ def record_launch(
     Parameters
     ----------
     prepared : Prepared
-        The launch, as :func:`tilewise.specs.run.prepare` reads it.
+        The launch, as :func:`tilewise.specs.run.prepare` returns it.
     blocks, most
-        As :func:`record` takes them.
+        The arguments of :func:`record`.
 
     Raises
     ------
@@ -157,11 +157,11 @@ def record_args(
     kernel : Launchable
     compiled : Compiled
     launch : Launch
-        Its NumPy arrays are copied, and none changes.
+        The launch; its NumPy arrays are copied, and none changes.
     names : sequence of str
-        What its arguments are called.
+        The names of its arguments.
     blocks, most
-        As :func:`record` takes them.
+        The arguments of :func:`record`.
 
     Raises
     ------
@@ -179,12 +179,12 @@ def record_args(
 
 
 def _chosen(grid: Dim3, blocks: Sequence[Dim3]) -> tuple[Dim3, ...]:
-    """The blocks to record, each once: by default the first and the last.
+    """Return the blocks to record, each once: by default the first and the last.
 
     Raises
     ------
     ValueError
-        If the grid has no such block, or one is no index of three numbers.
+        If the grid has no such block, or a block is not an index of three numbers.
     """
     last = (grid[0] - 1, grid[1] - 1, grid[2] - 1)
     asked: list[Dim3] = []
@@ -212,19 +212,19 @@ def _traced(
     problem: Mapping[str, Any] | None,
     title: str,
 ) -> Trace:
-    """The trace of a launch on the emulator.
+    """Return the trace of a launch on the emulator.
 
     Parameters
     ----------
     emulator, kernel, compiled, launch, chosen, most
     places : tuple of Place
-        Its arrays.
+        The places of its arrays.
     values : sequence of ndarray or None
-        What is in each of them before the launch; None of what nobody wrote.
+        The values of each array before the launch; None for an uninitialised array.
     dtype : dtype or None
-        Of all arrays; None where they are not alike.
+        The dtype of all arrays; None if they differ.
     problem : mapping or None
-        Of a product.
+        The problem, if it is a product.
     title : str
     """
     report, recordings = emulator.record(compiled, launch, chosen, most)
@@ -255,7 +255,7 @@ def _traced(
 
 
 def _title(target: Rung | Launchable) -> str:
-    """What the run is called: a rung by its name, a file's kernel as ``FILE.cu:NAME``."""
+    """Return the title of the run: a rung's name, or ``FILE.cu:NAME`` for a kernel of a file."""
     if isinstance(target, Rung) or target.path is None:
         return target.name
     return f"{target.path.name}:{target.name}"

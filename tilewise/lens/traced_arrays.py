@@ -1,4 +1,4 @@
-"""The arrays of a trace: those of the launch with their values, and those of shared memory."""
+"""The arrays of a trace: the launch's arrays with their values, and those in shared memory."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewise.lens.steps import plain_numbers
 from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
 
-MOST_VALUES = 64 * 64  # of a matrix that is kept whole
+MOST_VALUES = 64 * 64  # elements of a matrix that is kept whole
 
 
 def put(
@@ -31,14 +31,16 @@ def put(
     ----------
     emulator : Emulator
     args : sequence
-        As :meth:`tilewise.Kernel.launch` takes them; arrays are NumPy's or the emulator's.
+        The arguments of :meth:`tilewise.Kernel.launch`; arrays have to be NumPy's or the
+        emulator's.
     names : sequence of str
 
     Returns
     -------
     args : tuple
     arrays : list of (str, EmulatorArray, ndarray or None)
-        Each once: its name, where it is now, and what was in it; None of what nobody wrote.
+        Each array once: its name, its copy on the emulator, and its values before the launch; None
+        for an uninitialised array.
     """
     there: dict[int, Any] = {}
     arrays: list[tuple[str, Any, npt.NDArray[Any] | None]] = []
@@ -59,7 +61,7 @@ def put(
 
 
 def array_part(place: Place, values: npt.NDArray[Any] | None) -> dict[str, Any]:
-    """An array's part of the trace."""
+    """Return an array's part of the trace."""
     is_kept = values is not None and values.size <= MOST_VALUES and values.dtype.kind != "c"
     of_one_dimension = {"flat": True, "count": place.count} if place.is_flat else {}
     return {
@@ -77,10 +79,10 @@ def shared_arrays(
     defines: Mapping[str, Any],
     dynamic: int,
 ) -> tuple[Shared, ...]:
-    """The shared arrays, with the rows and columns that their declarations have.
+    """Return the shared arrays, with the rows and columns of their declarations.
 
-    An element is one of the launch's arrays' where those are alike, else as it is declared; an
-    array without a size is the launch's dynamic shared memory.
+    An element has the dtype of the launch's arrays if these agree, else its declared size; an array
+    without a size is the launch's dynamic shared memory.
     """
     sizes = {v.name: v.size for v in program.module.variables.values() if v.space == "shared"}
     for function in program.functions:
@@ -98,7 +100,7 @@ def shared_arrays(
 
 
 def _columns(source: str, name: str, count: int, defines: Mapping[str, Any]) -> int:
-    """Of a shared array of so many elements: its last extent, where the source says it plainly."""
+    """Return the columns of a shared array: its last extent, if the source states it plainly."""
     shape = extents(source, name, defines)
     if shape and math.prod(shape) == count:
         return shape[-1]

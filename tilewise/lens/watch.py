@@ -46,11 +46,11 @@ class Watch(Paged):
     ----------
     trace : Trace
     page : str
-        The whole page: it needs no network and no server.
+        The whole page, which needs no network and no server.
     check : Check or None
-        Of the whole product against float64; None where it is too large to be run whole.
+        The check of the whole product against float64; None if it is too large to be run whole.
     untouched : Untouched or None
-        Elements of its C that the kernel left as they were; None where none is known to be.
+        The elements of C that the kernel did not change; None if none is known.
     """
 
     trace: Trace
@@ -59,27 +59,27 @@ class Watch(Paged):
 
     @property
     def verdict(self) -> Verdict | None:
-        """Whether the product is right, and what is wrong with it; None where it is not checked."""
+        """Whether the product is correct, and what is wrong with it; None if it is not checked."""
         return None if self.check is None else Verdict(self.check, self.untouched)
 
     @property
     def correct(self) -> bool:
-        """False where the product is known to be wrong."""
+        """Whether the product is not known to be wrong."""
         return self.verdict is None or self.verdict.correct
 
     def beside(self, other: Watch) -> Beside:
         """Show this run beside another, in step by the work that each has done.
 
-        The clock is the share of its block's multiply-adds that each has done. For a kernel
-        without any, it is that of its operations, or of the elements that it stores. Steps and
+        The clock is the share of its block's multiply-adds that each has done. For a kernel without
+        any, it is the share of its operations, or of the elements that it stores. Steps and
         instructions can't be the clock, because kernels differ in them. The totals of their costs
-        are compared where a phase of either ends.
+        are compared at the ends of the phases of either.
 
         Parameters
         ----------
         other : Watch
-            The run of any kernel, best one of the same product. The first recorded block of the
-            one is shown beside the first of the other, and so on.
+            The run of any kernel, preferably one of the same product. The first recorded block of
+            the one is shown beside the first of the other, and so on.
 
         Returns
         -------
@@ -128,31 +128,31 @@ def watch(
     Parameters
     ----------
     target : str, Rung or Kernel
-        As :func:`tilewise.profile` takes it.
+        The target, as in :func:`tilewise.profile`.
     m, n, k, tile : int, optional
-        C is m x n, A is m x k. By default so large that what the rung is about happens
-        (:mod:`tilewise.ladder.watched`).
+        The sizes: C is m x n, A is m x k. By default they are large enough to show what the rung is
+        about (:mod:`tilewise.ladder.watched`).
     dtype : str, optional
-        As :func:`tilewise.profile` takes it.
+        The dtype, as in :func:`tilewise.profile`.
     alpha, beta : float
     blocks : sequence of (int, int, int)
         The blocks to show, x first; by default the first of the grid and the last.
     seed : int
-        Of the random matrices.
+        The seed of the random matrices.
     arch : str, optional
-        The architecture to compile for and to emulate, as ``"sm_80"``.
+        The architecture to compile for and to emulate, as in ``"sm_80"``.
 
     Returns
     -------
     Watch
-        With the check of the whole product, where that is small.
+        The recording, with the check of the whole product if that is small.
 
     Raises
     ------
     FileNotFoundError
-        If the target's file is not there.
+        If the target's file does not exist.
     CompileError, LaunchError
-        If the kernel does not compile, or can't be launched so.
+        If the kernel does not compile, or can't be launched.
     CheckError
         If a check of the emulator found a fault.
     ValueError
@@ -197,14 +197,15 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     Parameters
     ----------
     prepared : Prepared
-        The launch, as :func:`tilewise.specs.run.prepare` reads it.
+        The launch, as :func:`tilewise.specs.run.prepare` returns it.
     blocks
-        As :func:`tilewise.lens.trace.record` takes them.
+        The blocks, as in :func:`tilewise.lens.trace.record`.
 
     Returns
     -------
     Watch
-        Without a check. A small launch is run whole too, so that faults of other blocks are found.
+        The recording, without a check. A small launch is also run whole, so that faults of other
+        blocks are found.
 
     Raises
     ------
@@ -234,7 +235,7 @@ def watch_args(
     Parameters
     ----------
     kernel, grid, block, args, shared, blocks, arch, cooperative
-        As :meth:`tilewise.Kernel.watch` takes them.
+        The arguments of :meth:`tilewise.Kernel.watch`.
 
     Raises
     ------
@@ -245,7 +246,7 @@ def watch_args(
         dim3(grid, "grid"), dim3(block, "block"), each_of(args), shared, limits=kernel.limits,
         cooperative=cooperative,
     )  # fmt: skip
-    bind(compiled.name, compiled.parameters, launch.args)  # as a launch refuses them
+    bind(compiled.name, compiled.parameters, launch.args)  # raises the errors of a launch
     names = names_of(compiled)
 
     def fresh() -> tuple[Emulator, Launch]:

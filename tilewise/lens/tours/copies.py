@@ -1,4 +1,4 @@
-"""Rungs twelve and thirteen: copies that go on by themselves while the threads compute."""
+"""The tours of rungs twelve and thirteen: copies that go on while the threads compute."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tilewise.lens.tours.tiles import fewer
 
 
 def arrived(run: Run, before: int) -> int:
-    """Values that have arrived in shared memory before a step."""
+    """Return the number of values that have arrived in shared memory before a step."""
     return sum(len(run.at(i)) for i in run.each("store", "shared", before=before))
 
 
 def begun(run: Run, before: int) -> int:
-    """Groups of cp.async that the block has committed before a step."""
+    """Return the number of cp.async groups that the block has committed before a step."""
     return len(run.syncs("cp.async", "commit", before=before))
 
 
 def begins(run: Run) -> Iterator[Stop]:
-    """The first copies begin; none of their values has arrived yet."""
+    """Yield the stop at which the first copies begin; none of their values has arrived yet."""
     loads = run.each("load", "global")
     commits = run.syncs("cp.async", "commit")
     if not loads or not commits:
@@ -61,7 +61,7 @@ def begins(run: Run) -> Iterator[Stop]:
 
 
 def waits(run: Run, is_brief: bool = False) -> Iterator[Stop]:
-    """The first wait, and its barrier; the barrier alone where ``is_brief``."""
+    """Yield the stops at the first wait and its barrier; only the barrier's if ``is_brief``."""
     wait, barriers = run.syncs("cp.async", "wait"), run.barriers()
     if wait and not is_brief:
         allowed = run.steps[wait[0]]["sync"].get("allowed") or 0
@@ -87,7 +87,7 @@ def waits(run: Run, is_brief: bool = False) -> Iterator[Stop]:
 
 
 def _meanwhile(run: Run, barrier: int) -> int | None:
-    """The first copy from global memory behind the first barrier."""
+    """Return the first copy from global memory after the first barrier."""
     return run.first("load", "global", after=barrier)
 
 

@@ -1,4 +1,4 @@
-"""The tour of a trace: the one written for its rung, or what can be said of any launch."""
+"""Find the tour of a trace: the one written for its rung, or one that fits any launch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GUIDES: Mapping[str, Guide] = {
     "specialized": hopper.specialized, "persistent": hopper.persistent,
 }  # fmt: skip
 FEWEST = 2  # stops that make a tour
-# Rungs whose tour shows the last block, because it lies across the edge of C.
+# The rungs whose tour shows the last block, because it lies across the edge of C.
 LAST_BLOCK = ("tiled_branchless",)
 QUESTIONS: Mapping[str, str] = {
     "single_thread": "A GPU has thousands of lanes. What does one of them do alone?",
@@ -50,12 +50,12 @@ QUESTIONS: Mapping[str, str] = {
 
 
 def tour_of(trace: Mapping[str, Any]) -> Tour:
-    """The tour of a trace: what its page opens with, and where the tour stops.
+    """Return the tour of a trace: what its page opens with, and where the tour stops.
 
     Parameters
     ----------
     trace : mapping
-        As docs/trace.md describes it.
+        The trace, in the format of docs/trace.md.
     """
     rung = rung_of(trace)
     if rung is None:
@@ -68,7 +68,7 @@ def tour_of(trace: Mapping[str, Any]) -> Tour:
 
 
 def rung_of(trace: Mapping[str, Any]) -> Rung | None:
-    """The rung that was recorded; None for any other kernel, even one with the name of a rung."""
+    """Return the rung that was recorded; None for other kernels, even one with a rung's name."""
     name = trace.get("title") or trace.get("kernel")
     found = next((each for each in RUNGS if each.name == name), None)
     if found is None or not trace.get("problem"):
@@ -77,7 +77,7 @@ def rung_of(trace: Mapping[str, Any]) -> Rung | None:
 
 
 def question(name: str, run: Run) -> str:
-    """What a rung makes one ask; for ``tiled`` with the ratio of this launch."""
+    """Return the question of a rung; for ``tiled`` with the ratio of this launch."""
     if name in QUESTIONS:
         return QUESTIONS[name]
     loads = run.loaded("a", "b")
@@ -87,12 +87,12 @@ def question(name: str, run: Run) -> str:
 
 
 def what(trace: Mapping[str, Any], run: Run) -> str:
-    """The question for a kernel that is not on the ladder."""
+    """Return the question for a kernel that is not on the ladder."""
     return f"What does {trace.get('title') or trace.get('kernel') or 'this kernel'} do?"
 
 
 def _tour(asked: str, run: Run, stops: tuple[Stop, ...], is_of_rung: bool) -> Tour:
-    # In the order of the steps, so that a tour never goes back.
+    # The stops are in the order of the steps, so that a tour never goes back.
     stops = tuple(sorted(stops, key=lambda each: each.step))
     sentences = tuple(filter(None, (own.launched(run), own.moved(run))))
     return Tour(asked, sentences, stops if len(stops) >= FEWEST else (), is_of_rung)

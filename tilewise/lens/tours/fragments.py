@@ -1,4 +1,4 @@
-"""Rungs fourteen to sixteen: tensor cores that multiply what a warp's registers hold."""
+"""The tours of rungs fourteen to sixteen: tensor cores with operands in a warp's registers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, ask, many
 from tilewise.lens.tours.threads import ends
 
-ROWS = 8  # of a matrix that ldmatrix loads
+ROWS = 8  # rows of a matrix that ldmatrix loads
 
 
 def tile(run: Run) -> Iterator[Stop]:
-    """The block's tile and its warps'."""
+    """Yield the stop at the block's tile and its warps' tiles."""
     yield Stop(
         0, "A warp is the unit",
         f"This block computes {run.of_c()} elements of C with {many(run.warps, 'warp')}. Each warp "
@@ -32,7 +32,7 @@ def products(run: Run, **more: Any) -> list[int]:
 
 
 def wide(run: Run, title: str = "The loads") -> Iterator[Stop]:
-    """The first load of A by a warp."""
+    """Yield the stop at the first load of A by a warp."""
     a = run.first("load", "global", "a")
     if a is None:
         return
@@ -48,7 +48,7 @@ def wide(run: Run, title: str = "The loads") -> Iterator[Stop]:
 
 
 def product_stop(run: Run, i: int, title: str, look: tuple[str, ...]) -> Iterator[Stop]:
-    """A product of matrices: the question is how many multiply-adds it does."""
+    """Return the stop at a product of matrices, which asks for its multiply-adds."""
     shape = run.shape(i)
     if shape is None:
         return
@@ -192,7 +192,7 @@ def ldmatrix(run: Run) -> Iterator[Stop]:
 
 
 def matrices(run: Run, after: int, is_brief: bool = False) -> Iterator[Stop]:
-    """The first ldmatrix of each operand; unless ``is_brief``, also the banks that it reads."""
+    """Yield the stops at each operand's first ldmatrix, and unless ``is_brief`` at its banks."""
     moves = run.each("load", "shared", after=after, where=lambda i: bool(run.steps[i].get("rows")))
     if not moves:
         return
@@ -302,6 +302,6 @@ def multistage(run: Run) -> Iterator[Stop]:
 
 
 def second_fill(run: Run) -> int | None:
-    """The step in which a stage begins to be filled for the second time."""
+    """Return the step in which a stage begins to be filled for the second time."""
     again = [x["fills"][1]["begin"] for x in run.block.get("stages", ()) if len(x["fills"]) > 1]
     return min(again, default=None)

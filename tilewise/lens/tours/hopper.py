@@ -1,4 +1,4 @@
-"""Rungs seventeen to nineteen: tensor cores that read shared memory, and who feeds it."""
+"""The tours of rungs seventeen to nineteen: tensor cores with operands in shared memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SWIZZLE = 128  # bytes of a row, in which the swizzle permutes pieces of 16 byte
 
 
 def copies(run: Run, **more: Any) -> list[int]:
-    """The steps in which this block begins bulk copies to its shared memory."""
+    """Return the steps in which this block begins bulk copies to its shared memory."""
     return run.each("copy", where=lambda i: _is_own(run, i), **more)
 
 
@@ -28,12 +28,12 @@ def _is_own(run: Run, i: int) -> bool:
 
 
 def groups(run: Run) -> int:
-    """Warpgroups of a block."""
+    """Return the number of warpgroups of a block."""
     return run.threads // GROUP
 
 
 def named(run: Run, i: int) -> str:
-    """The mbarriers that a step arrives at or waits for."""
+    """Return the names of the mbarriers that a step arrives at or waits for."""
     return " and ".join(run.steps[i]["sync"]["names"])
 
 
@@ -57,7 +57,7 @@ def barriers_in_memory(run: Run, text: str) -> Iterator[Stop]:
 
 
 def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
-    """The first bulk copies, unless ``is_brief``; without a tensor map, the first loads."""
+    """Yield the first bulk copies, unless ``is_brief``; without a tensor map, the first loads."""
     first = copies(run)
     if not first:
         load = run.first("load", "global", "a")
@@ -108,7 +108,7 @@ def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
 
 
 def multiplies(run: Run, is_brief: bool = False) -> Iterator[Stop]:
-    """The wait for the first stage, and the first product; unless ``is_brief``, its operands."""
+    """Yield the wait for a stage, the first product, and unless ``is_brief`` its operands."""
     first = products(run)
     if not first:
         return
@@ -251,7 +251,7 @@ def specialized(run: Run) -> Iterator[Stop]:
 
 
 def _stuck(run: Run) -> Iterator[Stop]:
-    """Where the producer must wait for an empty stage."""
+    """Yield the stop at which the producer must wait for an empty stage."""
     waits = [i for i in run.syncs("mbarrier", "wait") if not run.steps[i]["sync"].get("passes")
              and named(run, i).startswith("empty")]  # fmt: skip
     if waits:
@@ -273,7 +273,7 @@ def _stuck(run: Run) -> Iterator[Stop]:
 
 
 def _released(run: Run, text: str) -> Iterator[Stop]:
-    """Where the consumers give a stage back."""
+    """Yield the stop at which the consumers release a stage."""
     back = [i for i in run.syncs("mbarrier", "arrive") if named(run, i).startswith("empty")]
     if back:
         yield Stop(

@@ -1,4 +1,4 @@
-"""The tour of any kernel: sentences on its launch, and stops that its trace alone suggests."""
+"""The tour of any kernel: sentences on its launch, and stops that its trace suggests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewise.lens.tours.stop import Stop, many
 
 
 def launched(run: Run) -> str:
-    """The grid that runs, and if it is a product, its matrices."""
+    """Return a sentence on the grid that runs, and on its matrices if it is a product."""
     warps = f" ({many(run.warps, 'warp')})" if run.threads > WARP else ""
     blocks = "One block" if run.blocks == 1 else many(run.blocks, "block")
     who, s = f"{blocks} of {many(run.threads, 'thread')}{warps}", "s" * (run.blocks == 1)
@@ -23,7 +23,7 @@ def launched(run: Run) -> str:
 
 
 def moved(run: Run) -> str:
-    """What the block loads and stores, and how often it waits."""
+    """Return a sentence on what the block loads and stores, and how often it waits."""
     names = [x["name"] for x in run.trace["arrays"]]
     loads, sectors = run.loaded(*names), run.total("sectors", "load", "global")
     stores = sum(run.values(i) for i in run.each("store", "global"))
@@ -46,12 +46,12 @@ def moved(run: Run) -> str:
 
 
 def asked(run: Run, i: int) -> int:
-    """Bytes of global memory that a step's warps ask for, added up over the warps."""
+    """Return the bytes of global memory that a step's warps ask for, added up over the warps."""
     return sum(run.bytes(i, warp) for warp in {t // WARP for t in run.who(i)})
 
 
 def worst(run: Run) -> int | None:
-    """The access to global memory that uses the least of what it moves; None if none is wasted."""
+    """Return the access to global memory that wastes the largest share; None if none is wasted."""
     found = [
         (asked(run, i) / (SECTOR * run.steps[i]["sectors"]), i)
         for i in run.each(space="global")
@@ -62,7 +62,7 @@ def worst(run: Run) -> int | None:
 
 
 def automatic(run: Run) -> Iterator[Stop]:
-    """Stops that any kernel may have: its first load, barrier, conflict, and its worst access."""
+    """Yield stops that any kernel may have: first load, barrier, conflict, and its worst access."""
     seen: set[int] = set()
     for stop in sorted(_found(run), key=lambda each: each.step):
         if stop.step not in seen:

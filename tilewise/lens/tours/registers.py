@@ -1,4 +1,4 @@
-"""Rungs eight to eleven: a thread's tile in registers, wider accesses, and a warp's tile."""
+"""The tours of rungs eight to eleven: a thread's tile in registers, wider accesses, warp tiles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VECTOR = 16  # bytes, the most that a thread accesses at once
 
 
 def of_thread(run: Run, **more: Any) -> int:
-    """Values that thread 0 reads from shared memory."""
+    """Return the number of values that thread 0 reads from shared memory."""
     found = 0
     for i in run.each("load", "shared", **more):
         if 0 in run.at(i):
@@ -25,13 +25,13 @@ def of_thread(run: Run, **more: Any) -> int:
 
 
 def group(run: Run, barrier: int) -> list[int]:
-    """The multiply-adds of the first step of k after a barrier: one for each sum of a thread."""
+    """Return the multiply-adds of the first step of k after a barrier, one for each sum."""
     sums = run.macro("THREAD_M") * int(run.macros.get("THREAD_N", 1))
     return run.each("compute", after=barrier)[:sums]
 
 
 def share(run: Run) -> Iterator[Stop]:
-    """What a block and one of its threads compute."""
+    """Yield the stop that shows what a block and one of its threads compute."""
     down, across = run.macro("THREAD_M"), int(run.macros.get("THREAD_N", 1))
     what = f"a column of {down}" if across == 1 else f"{down} x {across}"
     yield Stop(
@@ -43,7 +43,7 @@ def share(run: Run) -> Iterator[Stop]:
 
 
 def loads(run: Run, title: str, text: str) -> Iterator[Stop]:
-    """A warp's first load of A, with its sectors to predict."""
+    """Yield the stop at a warp's first load of A, with its sectors to predict."""
     a = run.first("load", "global", "a")
     if a is None:
         return
@@ -71,7 +71,7 @@ def barrier_stop(run: Run, barrier: int) -> Stop:
 
 
 def slides(run: Run) -> Iterator[Stop]:
-    """The second phase."""
+    """Yield the stop at the second phase."""
     second = run.first("load", "global", "a", phase=1)
     if second is not None:
         yield Stop(

@@ -1,6 +1,6 @@
-"""What a tour asks of a recorded block: where something happens first, and what it cost.
+"""A recorded block as tours query it: where something happens first, and what it cost.
 
-Everything is read off the trace, so a tour's numbers are those of the launch that was recorded.
+Everything is read from the trace, so a tour's numbers are those of the launch that was recorded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Run:
     Parameters
     ----------
     trace : mapping
-        As docs/trace.md has it.
+        The trace, in the format of docs/trace.md.
     number : int
-        Which of its blocks.
+        The number of the block in the trace.
     macros : mapping of str to int
-        Those of the rung's tile, as ``BLOCK_M``.
+        The macros of the rung's tile, such as ``BLOCK_M``.
 
     Attributes
     ----------
@@ -38,7 +38,7 @@ class Run:
     block : mapping
     steps : sequence of mapping
     threads : int
-        Of a block.
+        The number of threads of a block.
     """
 
     def __init__(
@@ -59,25 +59,25 @@ class Run:
 
     @property
     def lanes(self) -> int:
-        """Threads of warp 0."""
+        """The number of threads of warp 0."""
         return min(WARP, self.threads)
 
     @property
     def blocks(self) -> int:
-        """Of the grid."""
+        """The number of blocks of the grid."""
         x, y, z = self.trace["grid"]
         return int(x * y * z)
 
     def size(self, name: str) -> int:
-        """``m``, ``n`` or ``k``."""
+        """Return the size ``m``, ``n`` or ``k``."""
         return int(self.trace["problem"][name])
 
     def macro(self, name: str) -> int:
-        """A size of the rung's tile."""
+        """Return a size of the rung's tile."""
         return int(self.macros[name])
 
     def element(self, array: str) -> int:
-        """Bytes of an array's element."""
+        """Return the bytes of an array's element."""
         found = next((x for x in self.trace["arrays"] if x["name"] == array), None)
         bits = re.search(r"\d+", found["dtype"]) if found is not None else None
         return int(bits[0]) // 8 if bits else 1
@@ -111,9 +111,9 @@ class Run:
             The array that the step accesses, in global or in shared memory; empty for any.
         phase : int, optional
         after, before : int
-            Between these two steps.
+            The steps between which to look.
         where : callable, optional
-            Whether to take a step, given its number.
+            A function of a step's number that says whether to take the step.
         """
         found = []
         for i in range(after + 1, len(self.steps) if before is None else before):
@@ -129,12 +129,12 @@ class Run:
         return found
 
     def first(self, kind: str = "", space: str = "", array: str = "", **more: Any) -> int | None:
-        """The first of the steps that `each` finds; None where there is none."""
+        """Return the first of the steps that `each` finds; None if there is none."""
         found = self.each(kind, space, array, **more)
         return found[0] if found else None
 
     def is_asynchronous(self, i: int) -> bool:
-        """Whether a load is a copy to shared memory that goes on by itself."""
+        """Return whether a load is an asynchronous copy to shared memory."""
         text = str(self.trace["instructions"][self.steps[i]["i"]]["text"])
         return "cp.async" in text
 
@@ -144,11 +144,13 @@ class Run:
         return load is not None and self.is_asynchronous(load)
 
     def barriers(self, **more: Any) -> list[int]:
-        """The steps in which the whole block waits."""
+        """Return the steps in which the whole block waits."""
         return self.each("barrier", where=lambda i: self.steps[i].get("scope") == "block", **more)
 
     def syncs(self, on: str, do: str, **more: Any) -> list[int]:
-        """The steps whose ``sync`` has these ``on`` and ``do``, as ``("mbarrier", "wait")``."""
+        """Return the steps whose ``sync`` has these ``on`` and ``do``, such as
+        ``("mbarrier", "wait")``.
+        """
 
         def is_meant(i: int) -> bool:
             sync = self.steps[i].get("sync")
@@ -157,7 +159,7 @@ class Run:
         return self.each("sync", where=is_meant, **more)
 
     def shared(self, i: int) -> str:
-        """The shared array that a step accesses; empty if it accesses none, or several."""
+        """Return the shared array that a step accesses; empty if it accesses none, or several."""
         step = self.steps[i]
         if step.get("space") != "shared":
             return ""
@@ -168,7 +170,7 @@ class Run:
         return ""
 
     def at_line(self, part: str) -> int:
-        """The first step of a source line that contains ``part``; 0 where there is none."""
+        """Return the first step of a source line that contains ``part``; 0 if there is none."""
         lines = self.trace["source"].split("\n")
         found = (
             i for i, step in enumerate(self.steps)
@@ -179,16 +181,16 @@ class Run:
     # ---- who ----
 
     def who(self, i: int) -> list[int]:
-        """The threads that run a step."""
+        """Return the threads that run a step."""
         return [t for first, n in self.steps[i]["threads"] for t in range(first, first + n)]
 
     def at(self, i: int, warp: int | None = None) -> dict[int, int]:
-        """Where each thread of one warp, or of all, accesses memory, as a step's ``at`` has it."""
+        """Return where each thread of one warp, or of all, accesses memory."""
         pairs = zip(self.who(i), self.steps[i]["at"], strict=True)
         return {t: x for t, x in pairs if x is not None and warp in (None, t // WARP)}
 
     def cut_across(self, before: int) -> int:
-        """How often, before a step, a warp runs a step with only a part of its threads."""
+        """Return how often, before a step, a warp runs a step with only part of its threads."""
         found = 0
         for i in range(before):
             counts = Counter(t // WARP for t in self.who(i))
@@ -198,21 +200,21 @@ class Run:
     # ---- what it costs ----
 
     def elements(self, i: int, warp: int | None = None) -> set[int]:
-        """The elements of an array in global memory that a step accesses."""
+        """Return the elements of an array in global memory that a step accesses."""
         step = self.steps[i]
         each = max(1, step["width"] // self.element(step["array"] or ""))
         return {x + j for x in self.at(i, warp).values() for j in range(each)}
 
     def bytes(self, i: int, warp: int | None = None) -> int:
-        """Different bytes of global memory that a step asks for."""
+        """Return the number of distinct bytes of global memory that a step asks for."""
         return len(self.elements(i, warp)) * self.element(self.steps[i]["array"] or "")
 
     def sectors(self, i: int, warp: int = 0) -> int:
-        """How many sectors a warp's access to global memory touches."""
+        """Return the number of sectors that a warp's access to global memory touches."""
         return len(self.sectors_of(i, warp))
 
     def sectors_of(self, i: int, warp: int = 0) -> set[int]:
-        """Those sectors, by their number in memory."""
+        """Return the sectors of a warp's access to global memory, by their number in memory."""
         step = self.steps[i]
         size = self.element(step["array"] or "")
         base = next((x.get("address", 0) for x in self.trace["arrays"]
@@ -223,9 +225,9 @@ class Run:
         return {sector for a, b in ends for sector in range(a, b + 1)}
 
     def turns(self, i: int, warp: int = 0) -> int | None:
-        """Wavefronts of a warp's access to shared memory of at most 4 bytes a lane.
+        """Return the wavefronts of a warp's access to shared memory of at most 4 bytes a lane.
 
-        None where the machine code joins the access to its neighbours, so that the trace counts
+        Return None if the machine code joins the access to its neighbours, so that the trace counts
         other requests.
         """
         if self.steps[i]["width"] > BYTES_OF_A_WORD or self.steps[i].get("rows"):
@@ -238,11 +240,11 @@ class Run:
         return each.get(warp) if sum(n - 1 for n in each.values()) == counted else None
 
     def total(self, name: str, kind: str, space: str, **more: Any) -> int:
-        """A counter's sum, as of ``sectors``, over the steps that `each` finds."""
+        """Return a counter's sum, such as that of ``sectors``, over the steps that `each` finds."""
         return sum(int(self.steps[i][name]) for i in self.each(kind, space, **more))
 
     def loaded(self, *arrays: str, **more: Any) -> int:
-        """Values that the block loads from arrays in global memory.
+        """Return the number of values that the block loads from arrays in global memory.
 
         A value counts each time that a thread loads it, and once for each bulk copy.
         """
@@ -257,7 +259,7 @@ class Run:
         return found
 
     def values(self, i: int) -> int:
-        """Values that a step's threads load from global memory, or store there."""
+        """Return the number of values that a step loads from, or stores to, global memory."""
         step = self.steps[i]
         each: int = step["width"] // self.element(step["array"] or "")
         return len(self.at(i)) * max(1, each)
@@ -269,11 +271,11 @@ class Run:
 
     @property
     def untiled(self) -> int:
-        """Values that are loaded if each element of C takes a row of A and a column of B."""
+        """The values that are loaded if each element of C takes a row of A and a column of B."""
         return 2 * self.size("k") * len(self.stored)
 
     def of_c(self) -> str:
-        """The block's part of C, as ``8 x 8``."""
+        """Return the extent of the block's part of C, as in ``8 x 8``."""
         columns = next(x["leading"] for x in self.trace["arrays"] if x["name"] == "c")
         down = {x // columns for x in self.stored}
         across = {x % columns for x in self.stored}
@@ -284,7 +286,7 @@ class Run:
         return 1 + max((x["phase"] for x in self.steps if x["phase"] is not None), default=-1)
 
     def shape(self, i: int) -> tuple[int, int, int] | None:
-        """m, n and k of a product of matrices."""
+        """Return m, n and k of a product of matrices."""
         layout = self.steps[i].get("layout")
         if layout is None:
             return None
@@ -292,11 +294,11 @@ class Run:
         return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
     def zeros(self, i: int) -> int:
-        """Threads of a store that store a zero."""
+        """Return the number of threads of a store that store a zero."""
         return sum(x == 0 for x in self.steps[i]["values"])
 
 
 def served(at: Any) -> int:
-    """Words that the busiest bank serves, given the bytes of shared memory that lanes access."""
+    """Return the words that the busiest bank serves, given the bytes that lanes access."""
     banks = Counter(word % BANKS for word in {x // BYTES_OF_A_WORD for x in at})
     return max(banks.values(), default=0)

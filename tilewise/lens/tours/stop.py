@@ -39,14 +39,14 @@ IRREGULAR = {
 
 
 def many(count: int, thing: str) -> str:
-    """A count with its noun: ``no sector``, ``1 sector``, ``2 sectors``, ``2 matrices``."""
+    """Return a count with its noun: ``no sector``, ``1 sector``, ``2 sectors``, ``2 matrices``."""
     if not count:
         return f"no {thing}"
     return counted(count, thing)
 
 
 def counted(count: int, thing: str) -> str:
-    """A count with its noun, and a figure for none: ``0 sectors``."""
+    """Return a count with its noun, with a figure for none: ``0 sectors``."""
     if count != 1 and thing in IRREGULAR:
         return f"{count:,} {IRREGULAR[thing]}"
     return plural(count, thing)
@@ -61,11 +61,11 @@ class Ask:
     question : str
     choices : tuple of str
     right : int
-        The index of the right one in ``choices``.
+        The index of the right choice in ``choices``.
     remarks : tuple of str
-        What the page says when a choice is made, one for each; empty where nothing is said.
+        What the page says when a choice is made, one for each; empty for nothing.
     answer : int or None
-        The right choice as a number, where it is one.
+        The right choice as a number, if it is one.
     """
 
     question: str
@@ -88,20 +88,21 @@ def ask(
     others: Iterable[int],
     remarks: Mapping[int, str] | None = None,
 ) -> Ask:
-    """A prediction of a number.
+    """Return a prediction of a number.
 
     Parameters
     ----------
     question : str
     answer : int
-        Counted in the trace.
+        The right answer, counted in the trace.
     unit : str
-        What is counted, in the singular, as ``"sector"``.
+        The unit in the singular, as in ``"sector"``.
     others : iterable of int
-        Wrong answers, the most tempting first. One that equals ``answer`` or is negative is left
-        out. If fewer than two are left, multiples of ``answer`` and numbers above it are added.
+        The wrong answers, the most tempting first. One that equals ``answer`` or is negative is
+        left out. If fewer than two are left, multiples of ``answer`` and numbers above it are
+        added.
     remarks : mapping of int to str, optional
-        What is said of a wrong answer.
+        The remarks on wrong answers, by the answer.
     """
     spare = (2 * answer, 4 * answer, answer + 1, answer + 2, answer + 3)
     tempting = [x for x in dict.fromkeys(others) if x != answer and x >= 0][: MOST_CHOICES - 1]
@@ -118,30 +119,30 @@ def ask(
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a tour stops.
+    """A stop of a tour.
 
     Attributes
     ----------
     step : int
-        In the block's steps.
+        The index among the block's steps.
     title : str
-        In a few words.
+        The title in a few words.
     text : str
-        A sentence or two; at a stop with a question, what is said after the answer.
+        A sentence or two; at a stop with a question, they are said after the answer.
     look : tuple of str
         What to look at, the most important first, in the words above.
     before : str
-        At a stop with a question, what is said before it.
+        What is said before the question, at a stop with one.
     ask : Ask or None
     block : int
-        Which of the recorded blocks.
+        The number of the recorded block.
     warp : int
-        Whose accesses the banks, the pieces and the fragments show.
+        The warp whose accesses the banks, the pieces and the fragments show.
     shows_sectors : bool
-        Whether the array has the sectors marked that the warp's access touches.
+        Whether the array marks the sectors that the warp's access touches.
     mark : mapping or None
-        What is marked besides: ``{"thread": 0}``, an element of an array as ``{"array": "a",
-        "at": 5}``, or a cell of shared memory as ``{"byte": 8}``.
+        A further mark: ``{"thread": 0}``, an element of an array as ``{"array": "a", "at": 5}``, or
+        a cell of shared memory as ``{"byte": 8}``.
     """
 
     step: int
@@ -174,13 +175,13 @@ class Tour:
     Attributes
     ----------
     question : str
-        What the launch makes one ask; of a kernel that is not on the ladder, what it does.
+        The question that the launch raises; for a kernel that is not on the ladder, what it does.
     sentences : tuple of str
-        What the launch is and does.
+        Sentences on what the launch is and does.
     stops : tuple of Stop
-        None where nothing was found to stop at.
+        The stops; empty if there is nothing to stop at.
     is_of_rung : bool
-        Whether the tour is written for a rung, and not found in the trace alone.
+        Whether the tour is written for a rung, rather than found from the trace alone.
     """
 
     question: str
@@ -189,7 +190,7 @@ class Tour:
     is_of_rung: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for the page."""
+        """Return plain data for the page."""
         return {
             "question": self.question, "sentences": list(self.sentences),
             "of_rung": self.is_of_rung, "stops": [each.to_dict() for each in self.stops],

@@ -1,4 +1,4 @@
-"""Rungs one to four: one thread, one block, many blocks, and which threads are neighbours."""
+"""The tours of rungs one to four: one thread, one block, many blocks, and neighbouring threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def ends(run: Run, title: str, text: str, *look: str) -> Iterator[Stop]:
-    """The last stop: where the last element of C is stored."""
+    """Yield the last stop, at which the last element of C is stored."""
     stores = run.each("store", "global", "c")
     if stores:
         yield Stop(stores[-1], title, text, look or ("c", "traffic"))
@@ -113,7 +113,7 @@ def single_thread(run: Run) -> Iterator[Stop]:
 
 
 def loaded_once(run: Run) -> set[tuple[str, int]]:
-    """The different elements of A and B that threads load."""
+    """Return the distinct elements of A and B that threads load."""
     return {(name, x) for name in "ab" for i in run.each("load", "global", name)
             for x in run.elements(i)}  # fmt: skip
 
@@ -243,7 +243,7 @@ def coalesced(run: Run) -> Iterator[Stop]:
 
 
 def _grid(run: Run, text: str) -> Iterator[Stop]:
-    """The block in the grid, and its warps."""
+    """Yield the stop at the block in the grid, with its warps."""
     yield Stop(
         0, "A block of many",
         f"C is cut into {many(run.blocks, 'block')}, so that C may have any size and all "
@@ -255,7 +255,7 @@ def _grid(run: Run, text: str) -> Iterator[Stop]:
 
 
 def _loads(run: Run, is_by_rows: bool) -> Iterator[Stop]:
-    """A warp's load of each matrix, and its store; of naive and of coalesced."""
+    """Yield the stops at a warp's load of each matrix and its store, for naive and coalesced."""
     a, b = run.first("load", "global", "a"), run.first("load", "global", "b")
     store = run.first("store", "global", "c")
     if a is None or b is None or store is None:

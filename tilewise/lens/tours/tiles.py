@@ -1,4 +1,4 @@
-"""Rungs five to seven: tiles in shared memory, the same transposed, and without branches."""
+"""The tours of rungs five to seven: tiles in shared memory, transposed, and without branches."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tilewise.lens.tours.threads import ends, percent
 
 
 def ratio(more: float, fewer: float) -> str:
-    """How many times fewer: a whole number from ten on, and below with at most two decimals."""
+    """Return a ratio as text: whole from ten on, and below with at most two decimals."""
     times = more / fewer
     return f"{times:,.0f}" if times >= 10 else f"{times:.2f}".rstrip("0").rstrip(".")
 
 
 def fewer(run: Run) -> str:
-    """A sentence that compares the block's loads with those of threads that share nothing."""
+    """Return a sentence on the block's loads beside those of threads that share nothing."""
     loads = run.loaded("a", "b")
     if loads >= run.untiled:
         return f"The block made {many(loads, 'load')}: at this size no fewer than without tiles."
@@ -80,7 +80,7 @@ def tiled(run: Run) -> Iterator[Stop]:
 
 
 def loads_a_tile(run: Run) -> Iterator[Stop]:
-    """A's tile is loaded and stored, and B's."""
+    """Yield the stops at which A's tile, and B's, is loaded and stored."""
     a, b = run.first("load", "global", "a"), run.first("load", "global", "b")
     if a is not None:
         sectors, lanes = run.sectors(a), len(run.at(a, 0))
@@ -116,14 +116,14 @@ def loads_a_tile(run: Run) -> Iterator[Stop]:
 
 
 def _rows(run: Run, i: int) -> int:
-    """Rows of a matrix that warp 0 reaches."""
+    """Return the number of rows of a matrix that warp 0 accesses."""
     name = run.steps[i]["array"]
     leading = next(x["leading"] for x in run.trace["arrays"] if x["name"] == name)
     return len({x // leading for x in run.elements(i, 0)})
 
 
 def _own(run: Run, thread: int, barrier: int) -> tuple[int, int]:
-    """Of the cells that a thread reads in the first phase: those it stored itself, and all."""
+    """Return how many of the cells that a thread reads in the first phase it stored, and all."""
     stored = {x for i in run.each("store", "shared", before=barrier)
               for t, x in run.at(i).items() if t == thread}  # fmt: skip
     phase = run.steps[barrier]["phase"]
@@ -133,7 +133,7 @@ def _own(run: Run, thread: int, barrier: int) -> tuple[int, int]:
 
 
 def reuses(run: Run, barrier: int) -> Iterator[Stop]:
-    """The first multiply-add from shared memory, and how often a value is used."""
+    """Yield the stops at the first multiply-add from shared memory, and at the uses of a value."""
     phase = run.steps[barrier]["phase"]
     reads = run.each("load", "shared", after=barrier, phase=phase)
     add = run.first("compute", after=barrier)
