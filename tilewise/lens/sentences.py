@@ -62,7 +62,7 @@ class Place:
 
     @classmethod
     def of(cls, name: str, array: Any) -> Place:
-        """Return the place of a C-contiguous array on the emulator, with its last dimension across."""
+        """Return the place of a C-contiguous array on the emulator, its last dimension across."""
         count = math.prod(array.shape)
         is_flat = len(array.shape) < 2
         columns = min(count, FLAT) if is_flat else array.shape[-1]
