@@ -1,4 +1,4 @@
-"""Places that launch kernels: ``gpu`` and ``emulator``, behind one protocol."""
+"""The devices that launch kernels, ``gpu`` and ``emulator``, behind one protocol."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ class DeviceArray(Protocol):
         ...
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """A copy on the host."""
+        """Return a copy on the host."""
         ...
 
 
 class Device(Protocol):
-    """A place that launches kernels.
+    """A device that launches kernels.
 
     Attributes
     ----------
     name : str
         ``"gpu"`` or ``"emulator"``.
     arch : str
-        What to compile for, as ``"sm_90a"``.
+        The architecture to compile for, as in ``"sm_90a"``.
     description : str
-        For people.
+        The device in words.
     """
 
     name: str
@@ -53,61 +53,61 @@ class Device(Protocol):
     description: str
 
     def array(self, host: npt.NDArray[Any]) -> DeviceArray:
-        """A copy of ``host`` on the device, its row pitch kept."""
+        """Return a copy of ``host`` on the device, with the same row pitch."""
         ...
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> DeviceArray:
-        """An array that nobody wrote yet."""
+        """Return an uninitialised array."""
         ...
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
-        """Launch, wait, report.
+        """Launch a kernel, wait for it, and return a report.
 
-        NumPy arrays among the arguments are copied in and, where the kernel may have written
-        them, out; arrays that lie on this device are used where they lie.
+        NumPy arrays among the arguments are copied to the device, and back if the kernel may have
+        written them; arrays that lie on this device are used in place.
 
         Raises
         ------
         LaunchError
-            If the device's limits forbid it, or it failed.
+            If the device's limits forbid the launch, or it failed.
         CheckError
-            If ``launch.checks`` is ``"raise"`` and a check found a fault; no array of the
-            caller's has changed then.
+            If ``launch.checks`` is ``"raise"`` and a check found a fault; then none of the caller's
+            arrays has changed.
         """
         ...
 
     def module(self, compiled: Compiled) -> Module:
-        """The variables of a kernel's module, as the source initializes them.
+        """Return the variables of a kernel's module, as the source initializes them.
 
-        A launch that is given it (:attr:`tilewise.Launch.module`) uses them, and leaves there what
-        it writes. Without, each launch begins with new ones.
+        A launch that is given the module (:attr:`tilewise.Launch.module`) uses these variables, and
+        leaves in them what it writes. Without a module, each launch begins with new ones.
         """
         ...
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
-        """Occupancy: resident blocks of ``threads`` a multiprocessor."""
+        """Return the occupancy: the blocks of ``threads`` that a multiprocessor holds at once."""
         ...
 
 
 @cache
 def get_device(name: str = "auto") -> Device:
-    """Return the device called ``name``; ``"auto"`` is the GPU where there is one.
+    """Return the device called ``name``; ``"auto"`` is the GPU if there is one.
 
     Parameters
     ----------
     name : str
-        ``"auto"``, ``"gpu"`` or ``"emulator"``. :func:`tilewise.emulator` makes an emulator of
+        ``"auto"``, ``"gpu"`` or ``"emulator"``. :func:`tilewise.emulator` returns an emulator of
         another architecture.
 
     Returns
     -------
     Device
-        The same one for the same name.
+        The device, the same object for the same name.
 
     Raises
     ------
     ValueError
-        If the name is none of these.
+        If the name is another one.
     DeviceUnavailableError
         If a GPU was asked for and there is none.
 
@@ -129,12 +129,12 @@ def get_device(name: str = "auto") -> Device:
 
 
 def device_of(device: str | Device) -> Device:
-    """Return the device that is given, or the one of that name.
+    """Return the device itself, or the device with that name.
 
     Raises
     ------
     ValueError, DeviceUnavailableError
-        As :func:`get_device`.
+        As in :func:`get_device`.
     TypeError
         If it is neither a name nor a device.
     """
@@ -145,9 +145,9 @@ def device_of(device: str | Device) -> Device:
 
 
 def check_device(device: str | Device) -> None:
-    """Raise ValueError for a name of no device, and TypeError for what is neither one nor a name.
+    """Raise ValueError for an unknown name, and TypeError for what is neither name nor device.
 
-    A device that has a name may still not be there.
+    A device with a known name may still not be available.
     """
     if isinstance(device, str):
         if device not in NAMES:

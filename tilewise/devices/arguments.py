@@ -1,4 +1,4 @@
-"""A launch's arguments, held against the kernel's parameters. One set of rules for all devices."""
+"""Check a launch's arguments against the kernel's parameters, alike for all devices."""
 
 from __future__ import annotations
 
@@ -55,13 +55,14 @@ class ArrayArgument:
     ----------
     parameter : Parameter
     value : numpy.ndarray or object
-        A NumPy array, found row-contiguous (:func:`tilewise.devices.extents.extent`), or an array
-        of some device, which that device resolves.
+        A NumPy array, checked to be row-contiguous (:func:`tilewise.devices.extents.extent`), or an
+        array on some device, which that device resolves.
     map : TensorMap or None
-        Where the parameter is not the array's address but a tensor map of it, or the address of
-        one.
+        The tensor map, if the parameter is a tensor map of the array, or the address of one; None
+        if it is the array's address.
     offset : int
-        Bytes from the array's first element to the one that a :class:`tilewise.Pointer` points to.
+        The bytes from the array's first element to the one that a :class:`tilewise.Pointer` points
+        to.
     """
 
     parameter: Parameter
@@ -75,17 +76,17 @@ class ArrayArgument:
         Parameters
         ----------
         address : int
-            Of the array on the device.
+            The address of the array on the device.
         encode : callable
-            Makes the bytes of a tensor map.
+            A function that returns the bytes of a tensor map.
         keep : callable
-            Brings a tensor map to the device's memory for as long as the launch takes, and
-            returns its address.
+            A function that copies a tensor map to the device's memory for the duration of the
+            launch, and returns its address.
 
         Raises
         ------
         ValueError
-            If the device takes no such tensor map at that address.
+            If the device does not take such a tensor map at that address.
         """
         if self.map is None:
             return (address + self.offset).to_bytes(8, "little")
@@ -98,21 +99,21 @@ class ArrayArgument:
 def bind(
     symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]
 ) -> tuple[ScalarArgument | ArrayArgument, ...]:
-    """One argument a parameter, checked and, where it is a number, converted.
+    """Return an argument for each parameter, checked, and converted if it is a number.
 
-    PTX does not say whether an integer is signed, whether 64 bits are a pointer, nor to what; the
-    source does (:attr:`tilewise.compiler.Parameter.declared`). Where even that is not known, an
-    integer may be anything that fits either reading, and a 64-bit parameter takes an integer
-    (a number or an address), ``None`` (the null pointer) or an array of any dtype.
+    PTX does not say whether an integer is signed, whether 64 bits are a pointer, nor what it points
+    to; the source does (:attr:`tilewise.compiler.Parameter.declared`). If even the source does not
+    say it, an integer may be anything that fits either reading, and a 64-bit parameter takes an
+    integer (a number or an address), ``None`` (the null pointer) or an array of any dtype.
 
     Parameters
     ----------
     symbol : str
-        The kernel's name, for the messages.
+        The kernel's name, for messages.
     parameters : sequence of Parameter
     args : sequence
         Python and NumPy numbers; NumPy arrays; arrays on a device (``__cuda_array_interface__``,
-        DLPack, or tilewise's own); for a struct, anything with the buffer protocol and exactly
+        DLPack, or tilewise's own); for a struct, any object with the buffer protocol and exactly
         its size; for a tensor map or a pointer to one, :class:`tilewise.MappedArray`; and
         :class:`tilewise.Pointer`.
 
@@ -142,12 +143,12 @@ def bind(
 
 
 def holds_address(parameter: Parameter) -> bool:
-    """Whether the parameter can hold an address: it is an integer of 64 bits."""
+    """Return whether the parameter can hold an address, as an integer of 64 bits."""
     return parameter.size == 8 and parameter.type in _INTEGER_TYPES
 
 
 def takes_address(parameter: Parameter) -> bool:
-    """Whether an array may be passed: a pointer, or an unsigned integer of its size."""
+    """Return whether an array may be passed: to a pointer, or an unsigned integer of its size."""
     is_number = parameter.declared in elements.SIGNED
     return holds_address(parameter) and not is_number
 
@@ -168,7 +169,7 @@ def type_in_words(parameter: Parameter) -> str:
 
 
 def _is_struct(parameter: Parameter) -> bool:
-    """NVRTC declares every struct as an array of ``.b8``, and nothing else so."""
+    """Return whether it is a struct, which alone NVRTC declares as an array of ``.b8``."""
     return parameter.type == "b8"
 
 
@@ -192,7 +193,7 @@ def _bind_one(parameter: Parameter, value: Any) -> ScalarArgument | ArrayArgumen
     if isinstance(value, np.generic) and _is_half(value) and parameter.size == 2:
         return ScalarArgument(parameter, value.tobytes())
     if parameter.type[0] == "b" and isinstance(value, (float, np.floating)):
-        # PTX leaves open what its bits are.
+        # PTX does not say what the bits are.
         bits = replace(parameter, type=f"f{8 * parameter.size}")
         if bits.type in _FLOAT_TYPES:
             return ScalarArgument(parameter, _float(bits, value))
@@ -229,7 +230,7 @@ def _bind_map(parameter: Parameter, value: MappedArray) -> ArrayArgument:
 
 
 def _check_array(parameter: Parameter, value: Any) -> None:
-    """Raise where it is no array that a kernel can be given."""
+    """Raise an error for an array that a kernel can't be given."""
     if not isinstance(value, np.ndarray):
         _check_device_array(parameter, value)
         return
@@ -271,7 +272,7 @@ def _float(parameter: Parameter, value: Any) -> bytes:
 
 
 def _is_half(value: np.generic) -> bool:
-    """Whether it is a 16-bit float: NumPy's, or bfloat16 as ml_dtypes registers it."""
+    """Return whether it is a 16-bit float: NumPy's, or bfloat16 as ml_dtypes registers it."""
     return value.dtype == np.float16 or value.dtype.name == "bfloat16"
 
 
@@ -300,13 +301,13 @@ def _check_device_array(parameter: Parameter, value: Any) -> None:
                 "copied from; pass it as one (numpy.from_dlpack(x) shares its memory), or put it "
                 "on the GPU"
             )
-    # Of the type, for PyTorch's raises where a tensor requires a gradient.
+    # The attribute is read from the type, because PyTorch's raises if a tensor requires a gradient.
     elif not ours and not hasattr(type(value), "__cuda_array_interface__"):
         raise TypeError(f"takes {type_in_words(parameter)}, not {described(value)}")
 
 
 def described(value: Any) -> str:
-    """An argument in words, for a message."""
+    """Return an argument in words, for a message."""
     kind = named_type(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         what = "an array on a device" if kind.startswith("a tilewise.") else kind

@@ -1,4 +1,4 @@
-"""Catch the output of ``printf`` and ``assert`` in a kernel on a GPU, and explain failed launches.
+"""Capture the output of ``printf`` and ``assert`` in a kernel on a GPU, and explain its failure.
 
 The driver writes that output to the process's own standard output and error.
 """
@@ -23,14 +23,14 @@ _PRINTING = re.compile(r"\b(?:vprintf|__assertfail)\b")
 
 @dataclass
 class Output:
-    """What was printed, complete once the ``with`` is over.
+    """The captured output, complete at the end of the ``with`` block.
 
     Attributes
     ----------
     printed : str
-        On standard output.
+        The text on standard output.
     complained : str
-        On standard error.
+        The text on standard error.
     """
 
     printed: str = ""
@@ -39,7 +39,7 @@ class Output:
 
 @contextmanager
 def captured() -> Iterator[Output]:
-    """Catch what is printed below Python, at file descriptors 1 and 2, in the meantime."""
+    """Capture what is written below Python, to the file descriptors 1 and 2."""
     output = Output()
     _flush()
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
@@ -61,9 +61,9 @@ def captured() -> Iterator[Output]:
 
 @contextmanager
 def printed_by(compiled: Compiled) -> Iterator[Output]:
-    """Catch what a kernel prints; the message of a failed ``assert`` is put into the error.
+    """Capture what a kernel prints; add the message of a failed ``assert`` to the error.
 
-    Nothing is caught for a kernel that can't print.
+    Nothing is captured for a kernel that can't print.
     """
     if not _PRINTING.search(compiled.ptx):
         yield Output()
@@ -82,7 +82,7 @@ def printed_by(compiled: Compiled) -> Iterator[Output]:
 
 @contextmanager
 def advising(compiled: Compiled, launch: Launch) -> Iterator[None]:
-    """Where a kernel fails that uses the grid's workspace, add to the error what may be missing."""
+    """Add to the error of a kernel that uses the grid's workspace what may be missing."""
     try:
         yield
     except LaunchError as error:

@@ -1,7 +1,7 @@
-"""CUDA's driver as one GPU's device needs it: context, errors in words, memory, arrays.
+"""The parts of CUDA's driver that a GPU needs: its context, errors in words, memory, arrays.
 
-Nothing of CUDA is imported before :class:`Context` is made, so that a machine with no driver can
-import this, and learns in plain words what is missing.
+Nothing of CUDA is imported before :class:`Context` is made, so a machine without a driver can
+import this module, and gets an error in plain words.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _EMULATOR_HINT = 'the emulator (device="emulator") names the line, the thread an
 
 
 def load() -> tuple[Any, Any]:
-    """``cuda.core`` and ``cuda.bindings.driver``, the driver started.
+    """Return ``cuda.core`` and ``cuda.bindings.driver``, with the driver initialised.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def load() -> tuple[Any, Any]:
         ) from error
     try:
         (status,) = driver.cuInit(0)
-    except RuntimeError as error:  # cuda-pathfinder, where libcuda is not on the machine
+    except RuntimeError as error:  # cuda-pathfinder, if libcuda is missing
         raise DeviceUnavailableError(
             "no GPU can be used: NVIDIA's driver is not installed on this machine (libcuda.so.1 "
             "was not found)"
@@ -83,13 +83,13 @@ def _words(driver: Any, status: Any) -> str:
 
 
 class _Forks:
-    """Counts the forks that led to this process; reading it takes less time than ``os.getpid``."""
+    """The number of forks that led to this process; reading it is faster than ``os.getpid``."""
 
     count = 0
 
     @classmethod
     def begin_anew(cls) -> None:
-        """Count one more fork; called in the child process."""
+        """Count one more fork, in the child process."""
         cls.count += 1
 
 
@@ -103,7 +103,7 @@ class Context:
     Parameters
     ----------
     ordinal : int, optional
-        Which GPU; by default the calling thread's current one, or the first.
+        The number of the GPU; by default the calling thread's current one, or the first.
 
     Raises
     ------
@@ -126,7 +126,7 @@ class Context:
         with self.current():
             self.device = self.core.Device(self.ordinal)
             self.device.set_current()
-            # One that waits for the legacy default stream, where PyTorch and CuPy work.
+            # A stream that waits for the legacy default stream, on which PyTorch and CuPy work.
             self.stream = self.device.create_stream(
                 options=self.core.StreamOptions(nonblocking=False)
             )
@@ -136,14 +136,14 @@ class Context:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the calling thread's context, and then put back the one that was.
+        """Make it the calling thread's context, and restore the previous one afterwards.
 
         Raises
         ------
         LaunchError
             If an earlier error destroyed it.
         DeviceUnavailableError
-            In a process forked from the one that made it.
+            If this process was forked from the one that made it.
         """
         self.check_process()
         if self.lost:
@@ -159,11 +159,11 @@ class Context:
 
     @property
     def is_of_this_process(self) -> bool:
-        """Whether this process made it; False in one forked from that."""
+        """Whether this process made it, rather than one that it was forked from."""
         return _Forks.count == self._forks
 
     def check_process(self) -> None:
-        """Raise DeviceUnavailableError in a process forked from the one that made it."""
+        """Raise DeviceUnavailableError if this process was forked from the one that made it."""
         if not self.is_of_this_process:
             raise DeviceUnavailableError(
                 "the GPU can't be used in this process: it was forked from one that had started "
@@ -173,9 +173,9 @@ class Context:
 
     @contextmanager
     def relaxed_capture(self) -> Iterator[None]:
-        """Allow this thread what a capture of any stream forbids, such as loading a kernel.
+        """Allow this thread what the capture of a stream forbids, such as loading a kernel.
 
-        CUDA Driver API, ``cuThreadExchangeStreamCaptureMode``.
+        The function is ``cuThreadExchangeStreamCaptureMode`` of the CUDA Driver API.
         """
         relaxed = self.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         before = self.call("cuThreadExchangeStreamCaptureMode", relaxed)
@@ -186,22 +186,22 @@ class Context:
 
     @property
     def is_ready(self) -> bool:
-        """Whether :meth:`current` has nothing to do or to refuse in the calling thread."""
+        """Whether :meth:`current` has nothing to do, and nothing to refuse, in this thread."""
         return (
             not self.lost and _Forks.count == self._forks and self._get_current()[1] == self._handle
         )
 
     def call(self, function: str, *args: Any) -> Any:
-        """Call the driver; its one value, or a tuple of them.
+        """Call a function of the driver; return its value, or a tuple of several values.
 
         Raises
         ------
         MemoryError
-            If the GPU has not enough memory.
+            If the GPU does not have enough memory.
         KernelAssertError
             If an ``assert`` in a kernel failed.
         LaunchError
-            If it failed otherwise.
+            If it failed in another way.
         """
         status, *values = getattr(self.driver, function)(*args)
         if status == self.driver.CUresult.CUDA_SUCCESS:
@@ -209,7 +209,7 @@ class Context:
         raise self.error(status, function, args)
 
     def error(self, status: int, function: str, args: tuple[Any, ...] = ()) -> Exception:
-        """What a status of the driver's other than success stands for; :meth:`call` has a list."""
+        """Return the exception for a status of the driver; :meth:`call` lists them."""
         status = self.driver.CUresult(status)
         name = getattr(status, "name", str(status))
         if name == "CUDA_ERROR_OUT_OF_MEMORY":
@@ -224,21 +224,21 @@ class Context:
         )
 
     def attribute(self, name: str) -> int:
-        """A device attribute, by its name after ``CU_DEVICE_ATTRIBUTE_``."""
+        """Return a device attribute, by its name after ``CU_DEVICE_ATTRIBUTE_``."""
         which = getattr(self.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
         return int(self.call("cuDeviceGetAttribute", which, self.call_device()))
 
     def synchronize(self) -> None:
-        """Wait for everything in this context, other libraries' work as well."""
+        """Wait for everything in this context, including the work of other libraries."""
         self.call("cuCtxSynchronize")
 
     def allocate(self, size: int) -> Memory:
-        """``size`` bytes of device memory.
+        """Allocate ``size`` bytes of device memory.
 
         Raises
         ------
         MemoryError
-            If the GPU has not as much.
+            If the GPU does not have as much.
         """
         with self.current():
             try:
@@ -261,10 +261,10 @@ class Context:
 
 
 class Memory:
-    """Device memory, freed with the last reference to it.
+    """Device memory that is freed with the last reference to it.
 
-    From ``cuMemAlloc``: at least 256-byte aligned, and freed only when no stream, of whichever
-    library, can still use it.
+    ``cuMemAlloc`` allocates it, at least 256-byte aligned. It is freed only when no stream of any
+    library can still use it.
     """
 
     def __init__(self, context: Context, size: int) -> None:
@@ -282,20 +282,19 @@ def _free(context: Context, address: int) -> None:
 
 
 class GpuArray:
-    """An array on the GPU, its rows ``strides[0]`` bytes apart.
+    """An array on the GPU, whose rows are ``strides[0]`` bytes apart.
 
-    Made by :meth:`tilewise.devices.gpu.Gpu.array` and ``empty``. PyTorch and CuPy use it where it
-    lies (``torch.as_tensor(x, device="cuda")``, ``cupy.asarray(x)``), by
-    ``__cuda_array_interface__``.
+    :meth:`tilewise.devices.gpu.Gpu.array` and ``empty`` make it. PyTorch and CuPy use it in place
+    (``torch.as_tensor(x, device="cuda")``, ``cupy.asarray(x)``), by ``__cuda_array_interface__``.
 
     Attributes
     ----------
     shape : tuple of int
     strides : tuple of int
-        Bytes.
+        The strides in bytes.
     dtype : numpy.dtype
     pointer : int
-        Device address of the first element; 0 where there is none.
+        The device address of the first element; 0 if there is none.
     """
 
     def __init__(
@@ -332,7 +331,7 @@ class GpuArray:
         }
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """A copy on the host, C-contiguous.
+        """Return a C-contiguous copy on the host.
 
         Raises
         ------
@@ -351,7 +350,7 @@ class GpuArray:
 
 
 def array_on(context: Context, host: npt.NDArray[Any]) -> GpuArray:
-    """A copy of ``host`` on the GPU, its row pitch kept."""
+    """Return a copy of ``host`` on the GPU, with the same row pitch."""
     data = span(host)
     memory = context.allocate(data.size)
     context.upload(memory.address, data)
@@ -359,10 +358,10 @@ def array_on(context: Context, host: npt.NDArray[Any]) -> GpuArray:
 
 
 class Staged:
-    """NumPy arrays of one launch, on the device while it runs.
+    """The NumPy arrays of one launch, on the device while it runs.
 
-    Arrays that share memory on the host share it on the device too, so that a kernel sees one
-    array given twice, or two views of one array, as one.
+    Arrays that share memory on the host share it on the device too, so that a kernel sees one array
+    given twice, or two views of one array, as one.
 
     Attributes
     ----------
@@ -398,7 +397,7 @@ class Staged:
                     done = last
 
     def download(self) -> None:
-        """Bring back the elements, and only them, of the arrays that can be written."""
+        """Copy back the elements, and only those, of the arrays that can be written."""
         for array, address in zip(self._arrays, self.addresses, strict=True):
             if not array.flags.writeable or not address:
                 continue

@@ -1,4 +1,4 @@
-"""Which values a parameter takes, by the type that the source declares it with."""
+"""The values that a parameter takes, by the type that the source declares."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ INTEGERS = {
         for sign in ("", "unsigned ")
     },
 }  # fmt: skip
-"""The least and the largest value. A ``char`` may be text or a number of either sign."""
+"""The least and the largest value of integer types; a ``char`` may have either sign."""
 
 SIGNED = frozenset(name for name, (low, _) in INTEGERS.items() if low < 0)
-"""Integers that are no addresses; ``unsigned long`` may be one, as ``uintptr_t``."""
+"""The integer types that are not addresses; ``unsigned long`` may be one, as ``uintptr_t``."""
 
 _ELEMENTS: dict[str, tuple[str, ...]] = {
     "bool": ("bool", "int8", "uint8"),
     "signed char": ("int8", "uint8", "bool"),
-    # Bare CUDA C++ has no type for halves: they are known by their bits.
+    # Bare CUDA C++ has no type for halves, which are passed as their bits.
     "short": ("int16", "uint16", "float16", "bfloat16"),
     "unsigned short": ("uint16", "int16", "float16", "bfloat16"),
     "int": ("int32", "uint32"),
@@ -42,12 +42,13 @@ _ELEMENTS: dict[str, tuple[str, ...]] = {
     "float4": ("float32", "complex64"),
     "double2": ("float64", "complex128"),
 }
-"""The dtypes that a pointer's elements may have, the one that is meant first. What is not in here
-takes any: ``void``, ``char`` and ``unsigned char`` are bytes of whatever it is, and ``int4`` may
-carry anything, too."""
+"""The dtypes that a pointer's elements may have, the intended one first. Types that are missing
+take any dtype: ``void``, ``char`` and ``unsigned char`` are bytes of anything, and so may ``int4``
+be.
+"""
 
 _LANES = {"__half2": 2, "__nv_bfloat162": 2, "float2": 2, "float3": 3, "float4": 4, "double2": 2}
-"""So many numbers one element of a vector type has."""
+"""The number of lanes of the vector types."""
 
 _BYTES = {"char": "int8", "signed char": "int8", "unsigned char": "uint8"}
 
@@ -58,37 +59,37 @@ _KNOWN = frozenset(
         *(f"float{bits}" for bits in (16, 32, 64, 96, 128)),
     )
 )  # fmt: skip
-"""Of other dtypes, as of records, it is not known what they are to the kernel."""
+"""The dtypes whose meaning to a kernel is known here, unlike that of records."""
 
 
 def bounds(declared: str, bits: int) -> tuple[int, int]:
-    """The least and the largest number that an integer parameter takes.
+    """Return the least and the largest number that an integer parameter takes.
 
     Parameters
     ----------
     declared : str
-        As ``"unsigned int"``; of a type that is not known here, either sign fits.
+        The declared type, as in ``"unsigned int"``; for an unknown type, either sign fits.
     bits : int
-        Of the parameter.
+        The bits of the parameter.
     """
     return INTEGERS.get(declared, (-(1 << (bits - 1)), (1 << bits) - 1))
 
 
 def is_known(declared: str) -> bool:
-    """Return whether it is known of a parameter that it is an integer, or what it points to."""
+    """Return whether a parameter is known to be an integer, or what it points to is known."""
     return declared in INTEGERS or declared[:-1] in _ELEMENTS
 
 
 @lru_cache(maxsize=1024)
 def refused(declared: str, dtype: Any) -> str:
-    """The dtype that a pointer's array must have, where ``dtype`` can't be right; else ``""``.
+    """Return the dtype that a pointer's array must have if ``dtype`` can't be right; else ``""``.
 
     Parameters
     ----------
     declared : str
-        As ``"float*"``.
+        The declared type, as in ``"float*"``.
     dtype : dtype or None
-        NumPy's, or another library's, whose ``str`` ends in the same name; or None.
+        A dtype of NumPy's, or another library's whose ``str`` ends in the same name; or None.
     """
     taken = _ELEMENTS.get(declared[:-1]) if declared.endswith("*") else None
     name = str(dtype).rpartition(".")[2]
@@ -96,22 +97,23 @@ def refused(declared: str, dtype: Any) -> str:
 
 
 def meant(declared: str) -> tuple[str, int]:
-    """The dtype of an array that is made for a pointer, and how many of it an element has.
+    """Return the dtype of an array for a pointer, and the number of its items in an element.
 
     Parameters
     ----------
     declared : str
-        As ``"float4*"``.
+        The declared type, as in ``"float4*"``.
 
     Returns
     -------
     (str, int)
-        As ``("float32", 4)``; the dtype is empty where the type does not say it, as of ``void*``.
+        For example ``("float32", 4)``; the dtype is empty if the type does not determine it, as for
+        ``void*``.
     """
     of = declared[:-1] if declared.endswith("*") else ""
     return (_BYTES.get(of) or _ELEMENTS.get(of, ("",))[0]), _LANES.get(of, 1)
 
 
 def lanes(declared: str) -> tuple[str, int]:
-    """As :func:`meant`, of a vector that is given by value, as ``"float4"``; else ``("", 1)``."""
+    """Return what :func:`meant` does for a vector by value, as ``"float4"``; else ``("", 1)``."""
     return meant(f"{declared}*") if declared in _LANES else ("", 1)

@@ -1,4 +1,4 @@
-"""Emulators by the architecture that they stand for."""
+"""The emulators, by the architecture that they emulate."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 def emulator(arch: str = DEFAULT_ARCH) -> Emulator:
     """Return the emulator of a GPU of ``arch``, a device for launches.
 
-    Kernels are compiled for that architecture: ``__CUDA_ARCH__`` is its own, and what it lacks does
-    not compile. Its limits hold: shared memory a block, registers a thread, blocks a
-    multiprocessor.
+    Kernels are compiled for that architecture: ``__CUDA_ARCH__`` is its own, and code that needs
+    more does not compile. Its limits hold: shared memory of a block, registers of a thread, blocks
+    of a multiprocessor.
 
     Parameters
     ----------
     arch : str
-        As ``"sm_80"``; those that NVRTC compiles for are
-        :func:`tilewise.compiler.architectures`. By default ``"sm_90a"``, which is the device that
-        ``device="emulator"`` names.
+        The architecture, as in ``"sm_80"``; :func:`tilewise.compiler.architectures` returns those
+        that NVRTC compiles for. By default it is ``"sm_90a"``, which is also the device of
+        ``device="emulator"``.
 
     Returns
     -------
     Emulator
-        The same one for the same architecture.
+        The emulator, the same object for the same architecture.
 
     Raises
     ------
     ValueError
-        If ``arch`` is not written as an architecture, or NVRTC does not know it.
+        If ``arch`` is not the name of an architecture, or NVRTC does not know it.
     TypeError
-        If ``arch`` is no string.
+        If ``arch`` is not a string.
     DeviceUnavailableError
         If NVRTC can't be loaded.
 
@@ -58,7 +58,7 @@ def emulator(arch: str = DEFAULT_ARCH) -> Emulator:
 
 @cache
 def _emulator(arch: str) -> Emulator:
-    # Some 60 modules that most programs on a GPU never need: `import tilewise` stays quick.
+    # Some 60 modules that most programs on a GPU never need, so `import tilewise` stays fast.
     from tilewise.devices.emulator import Emulator
 
     if arch != DEFAULT_ARCH:

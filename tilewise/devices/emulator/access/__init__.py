@@ -1,1 +1,1 @@
-"""Loads and stores of one instruction: its addresses, in each state space, checked and counted."""
+"""The loads and stores of one instruction in each state space, checked and counted."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def beside_multiple(address: int, width: int) -> str:
-    """How far a misaligned address is from where an access of ``width`` bytes may be."""
+    """Return in words how far an address is past a multiple of ``width`` bytes."""
     return f"its address is {address % width} bytes past a multiple of {width}"
 
 
@@ -49,7 +49,7 @@ class Where:
         return self._regs[self._slot] if self._is_register else self
 
     def __call__(self, lanes: Lanes) -> Any:
-        """Byte addresses of the lanes, or one for all of them."""
+        """Return the byte addresses of the lanes, or one address for all of them."""
         if self._constant is not None:
             return lanes.of_own_block(self._constant) if self._is_shared else self._constant
         value = self._read(lanes)

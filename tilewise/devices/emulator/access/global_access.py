@@ -1,8 +1,8 @@
-"""Where the lanes of an instruction reach global memory: checked, counted and remembered.
+"""The accesses of an instruction's lanes to global memory: checked, counted and remembered.
 
 An instruction mostly repeats the address pattern of its last run: in each phase of a tiled kernel
-all addresses have moved by the same distance. What was found of a pattern (alignment, sectors) is
-kept beside the instruction; where the pattern comes again, it is found by one comparison.
+all addresses have moved by the same distance. The properties of a pattern (alignment, sectors) are
+kept with the instruction; if the pattern comes again, one comparison finds them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ _OF_ATOMICS = {
 
 @dataclass
 class Part:
-    """Elements of one allocation that some of the lanes reach.
+    """The elements of one allocation that some of the lanes access.
 
     Attributes
     ----------
     allocation : Allocation
     start : int
-        Byte offset from which ``gather`` counts.
+        The byte offset from which ``gather`` counts.
     gather : ndarray of intp or int
-        Index of the element (or vector) a lane; one number where all lanes reach the same.
+        The index of the element (or vector) of each lane; one number if all lanes access the same.
     chosen : ndarray of intp or None
-        Which of the lanes; None for all of them.
+        The indices of the lanes; None for all of them.
     """
 
     allocation: Allocation
@@ -72,7 +72,7 @@ class _GlobalPattern:
 
 
 class GlobalAccess:
-    """Global accesses of one instruction: ``width`` bytes a lane in ``count`` elements."""
+    """The global accesses of one instruction: ``width`` bytes a lane in ``count`` elements."""
 
     def __init__(self, machine: Machine, op: Op, dtype: np.dtype[Any], count: int) -> None:
         self.machine, self.op, self.dtype, self.count = machine, op, dtype, count
@@ -84,12 +84,12 @@ class GlobalAccess:
         self._patterns: list[_GlobalPattern] = []
 
     def reach(self, address: Any, lanes: Lanes, writes: bool, counts: bool = True) -> list[Part]:
-        """The places that the lanes' addresses name; faulty ones are reported and left out.
+        """Return the places at the lanes' addresses; report faulty addresses and leave them out.
 
         Parameters
         ----------
         address : ndarray of int64, shape (lanes.count,), or int
-            Byte addresses; an int where all lanes have the same.
+            The byte addresses; an int if all lanes have the same.
         """
         counts &= self.machine.is_counting
         footprints = self.machine.footprints
@@ -157,13 +157,13 @@ class GlobalAccess:
         return [part]
 
     def _reach_scattered(self, address: Addresses, lanes: Lanes, writes: bool) -> list[Part]:
-        """The slow way: several allocations, or faulty addresses among them."""
+        """Return the places in the slow way: for several allocations, or for faulty addresses."""
         memory = self.machine.memory
         starts, inverse = np.unique(address, return_inverse=True)
         owners = [memory.find(int(a), int(a) + self.width) for a in starts]
         number = {id(owner): i for i, owner in enumerate(owners)}
         owner_of = np.array([-1 if o is None else number[id(o)] for o in owners])[inverse]
-        # Misaligned first: such an address may leave its array by its alignment alone.
+        # Misaligned addresses first, because one may leave its array by its misalignment alone.
         is_crooked = address % self.width != 0
         for kind, which in (
             ("misaligned", np.flatnonzero(is_crooked)),
@@ -186,7 +186,7 @@ class GlobalAccess:
     def _check_state(
         self, parts: list[Part], address: Addresses, lanes: Lanes, writes: bool
     ) -> list[Part]:
-        """Check that the bytes were written; or mark them as written by a store."""
+        """Check that the bytes were written; for a store, mark them as written."""
         kept = []
         for part in parts:
             state = part.allocation.state

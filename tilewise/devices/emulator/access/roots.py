@@ -1,9 +1,9 @@
 """Find the shared variables that the address of an instruction is computed from.
 
-Variables in shared memory lie one behind the other, and a wrong index into one of them reaches the
-next. The program tells which variable was meant: an address is the sum of a variable's address and
-of numbers. Nothing is known where an address comes from anything else (memory, a call, another
-block), nor where a register holds a variable's address on one path and a number on another.
+Variables in shared memory follow one another, and a wrong index into one of them reaches the next.
+The program tells which variable was meant, because an address is the sum of a variable's address
+and of numbers. Nothing is known if an address comes from anything else (memory, a call, another
+block), or if a register holds a variable's address on one path and a number on another.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ _FLOATING = frozenset(("f16", "bf16", "f16x2", "bf16x2", "f32", "f64", "f32x2"))
 
 @dataclass(frozen=True)
 class _Writer:
-    """An instruction as it makes a register.
+    """An instruction that writes a register.
 
     Attributes
     ----------
     opcode : str
     operands : tuple of Operand
-        That it reads.
+        The operands that it reads.
     registers : tuple of str
-        Among them.
+        The registers among them.
     """
 
     opcode: str
@@ -48,33 +48,33 @@ class _Writer:
 
 
 class _Registers:
-    """What the registers of one function are; found for those that are asked for."""
+    """The roots of the registers of one function, which are computed on demand."""
 
     def __init__(self, function: Function, variables: Collection[str]) -> None:
         self._variables = variables
         self._known: dict[str, _Root] = {}
         self._writers: dict[str, list[_Writer]] = {}
         for instruction in function.instructions:
-            # No address is computed by them, and they are most of a program.
+            # These instructions compute no address, and are most of a program.
             if not instruction.modifiers or instruction.modifiers[-1] in _FLOATING:
                 continue
             operands = instruction.operands[1:]
             if instruction.opcode in ("ld", "ldu", "atom"):
-                operands = ()  # what comes from memory is taken for a number
+                operands = ()  # a value from memory counts as a number
             read = tuple(r.name for operand in operands for r in registers_of(operand))
             writer = _Writer(instruction.opcode, operands, read)
             for name in results(instruction):
                 self._writers.setdefault(name, []).append(writer)
 
     def root(self, operand: Operand) -> _Root:
-        """What an operand is."""
+        """Return the root of an operand."""
         for register in registers_of(operand):
             if register.name not in self._known:
                 self._solve(register.name)
         return self._of(operand, self._known)
 
     def _solve(self, wanted: str) -> None:
-        """Find a register and all that it is made of, each by all of its writers."""
+        """Find the roots of a register and of all registers that it depends on."""
         found: dict[str, _Root] = {}
         parts = self._parts(wanted)
         is_changed = True
@@ -82,7 +82,7 @@ class _Registers:
             is_changed = False
             for name in parts:
                 for writer in self._writers.get(name, ()):
-                    # A register of a loop waits for what goes into it from outside.
+                    # A register of a loop waits for the values that enter the loop from outside.
                     if not all(r in found or r in self._known for r in writer.registers):
                         continue
                     given = [self._of(operand, found) for operand in writer.operands]
@@ -95,7 +95,7 @@ class _Registers:
         self._known |= {name: found.get(name) for name in parts}
 
     def _parts(self, wanted: str) -> list[str]:
-        """The registers that go into one and are not known, roughly in their order."""
+        """Return the unknown registers that a register depends on, roughly in their order."""
         seen: dict[str, None] = {}
         waiting = [wanted]
         while waiting:
@@ -129,19 +129,19 @@ class Roots:
         self._functions: dict[str, _Registers] = {}
 
     def of(self, index: int, address: Address) -> frozenset[str]:
-        """The variables that an instruction's address may be meant for.
+        """Return the variables that an instruction's address may be meant for.
 
         Parameters
         ----------
         index : int
-            Of the instruction in the program.
+            The index of the instruction in the program.
         address : Address
-            Its operand.
+            The address operand.
 
         Returns
         -------
         frozenset of str
-            Empty where nothing is known, or where no other variable can be reached.
+            The variables; empty if nothing is known, or if no other variable can be reached.
         """
         program = self._program
         if len(program.shared_offsets) < 2 or address.base is None:
@@ -155,12 +155,12 @@ class Roots:
 
 @lru_cache(maxsize=32)
 def roots_of(program: Program) -> Roots:
-    """Those of a program, which launch after launch may run."""
+    """Return the roots of a program, which are kept for all its launches."""
     return Roots(program)
 
 
 def _made(opcode: str, given: list[_Root]) -> _Root:
-    """What an instruction makes of its operands."""
+    """Return the root of an instruction's result."""
     if all(root == _NUMBER for root in given):
         return _NUMBER
     if opcode in ("mov", "cvt", "cvta") and len(given) == 1:
@@ -177,7 +177,7 @@ def _made(opcode: str, given: list[_Root]) -> _Root:
 
 
 def _join(one: _Root, other: _Root) -> _Root:
-    """What a register is that has the one value or the other."""
+    """Return the root of a register that holds one value or the other."""
     if one == other:
         return one
     return one | other if one and other else None

@@ -1,9 +1,9 @@
-"""Where the lanes of an instruction reach shared memory: checked, counted and remembered.
+"""The accesses of an instruction's lanes to shared memory: checked, counted and remembered.
 
-An instruction mostly repeats the address pattern of its last run: each phase of a tiled kernel uses
-the same shared memory. What was found of a pattern (bounds, alignment, bank conflicts) is kept
-beside the instruction; where the pattern comes again, it is found by one comparison. So it is where
-all of its addresses are as many bytes further on, as in the next step of a loop.
+An instruction mostly repeats the address pattern of its last run, because each phase of a tiled
+kernel uses the same shared memory. The properties of a pattern (bounds, alignment, bank conflicts)
+are kept with the instruction; if the pattern comes again, one comparison finds them. The same holds
+if all of its addresses have moved by the same number of bytes, as in the next step of a loop.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {
 
 
 class SharedAccess:
-    """Shared accesses of one instruction.
+    """The shared accesses of one instruction.
 
     Parameters
     ----------
     counted : (int, int) or None
-        Width in bytes and byte offset at which the access is counted: its own, or those of
-        the wider access that ptxas makes of it and its neighbours; None where a neighbour
-        is counted in its place. A launch that is not counted takes it for None.
+        The width in bytes and the byte offset at which the access is counted: its own, or those of
+        the wider access that ptxas joins it into; None if a neighbour is counted in its place. A
+        launch that is not counted treats it as None.
     is_cluster : bool
         Whether the addresses may be those of other blocks of the cluster.
     meant : frozenset of str
         The variables that the addresses may be meant for; empty for all of shared memory.
     rule : callable, optional
-        How wavefronts are counted; by default, as those of loads or of stores, as ``op.space`` is.
+        A function that counts wavefronts; by default, that for loads or for stores, by
+        ``op.space``.
     """
 
     def __init__(
@@ -78,14 +79,15 @@ class SharedAccess:
         lanes: Lanes,
         counts: bool = True,
     ) -> SharedPattern:
-        """The places that the lanes' addresses name.
+        """Return the places at the lanes' addresses.
 
         Parameters
         ----------
         source : object
-            What the addresses are computed from; the same object means the same addresses.
+            The object that the addresses are computed from; the same object means the same
+            addresses.
         compute : callable
-            Gives the addresses: int64 of shape (lanes.count,), or an int.
+            A function that returns the addresses: int64 of shape (lanes.count,), or an int.
         """
         last = self._last
         if last is not None and last[0] is source and last[1] is lanes:
@@ -105,7 +107,7 @@ class SharedAccess:
         return pattern
 
     def _check_alive(self, pattern: SharedPattern) -> None:
-        """Report lanes that reach the shared memory of a block that has ended."""
+        """Report lanes that access the shared memory of a block that has ended."""
         machine = self.machine
         rows = pattern.gather * self.width // machine.shared.pitch
         gone = np.flatnonzero(machine.live_in_block[rows] == 0)
@@ -184,7 +186,7 @@ class SharedAccess:
         return pattern
 
     def _shifted(self, known: SharedPattern, distance: int) -> SharedPattern | None:
-        """A known pattern that is so many bytes further on; None where it must be looked at."""
+        """Return a known pattern moved by some bytes; None if it has to be checked anew."""
         found = known.shifted.get(distance)
         if found is not None:
             return found
@@ -200,25 +202,25 @@ class SharedAccess:
         return found
 
     def _place_in(self, start: int, address: int) -> Place:
-        """An address as an element of the variable that begins at ``start``."""
+        """Return an address as an element of the variable that begins at ``start``."""
         array = self.machine.shared_place(start, self.dtype.itemsize).array
         return Place(array, (address - start) // self.dtype.itemsize)
 
     def _range(self, name: str) -> tuple[int, int]:
-        """First byte and end of a variable."""
+        """Return the first byte and the end of a variable."""
         program = self.machine.program
         start, size = program.shared_offsets[name], program.shared_sizes.get(name)
         return start, self.machine.shared_bytes if size is None else start + size
 
     def _is_meant(self, address: Addresses) -> npt.NDArray[np.bool_]:
-        """Which accesses lie in a variable that they are meant for."""
+        """Return which accesses lie in a variable that they are meant for."""
         inside = np.zeros(len(address), np.bool_)
         for start, end in self._meant:
             inside |= (start <= address) & (address + self.width <= end)
         return inside
 
     def check_written(self, pattern: SharedPattern) -> None:
-        """Report lanes that read what nobody wrote."""
+        """Report lanes that read what nothing wrote."""
         if pattern.verified == self.machine.generation:
             return
         written = self.machine.shared.written

@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Data = npt.NDArray[Any]
-"""Shape (lanes,) for single elements, (lanes, count) for vectors."""
+"""The data of a load or store: shape (lanes,) for elements, (lanes, count) for vectors."""
 Lacks = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Origins = npt.NDArray[np.int32]
 
 
 class Space(Protocol):
-    """Where one instruction loads or stores."""
+    """The state space in which one instruction loads or stores."""
 
     def load(self, lanes: Lanes) -> Data: ...
 
@@ -91,7 +91,7 @@ class Global:
             elif not isinstance(part.gather, int) or not values.ndim:
                 view[part.gather] = values
             else:
-                # All lanes write one place: the last one stays.
+                # All lanes write one place, and the last one wins.
                 view[part.gather] = values[-1]
         if self.races is not None:
             self._check_agreement(parts, lanes, values)
@@ -100,7 +100,7 @@ class Global:
         return np.ones(lanes.count, np.bool_)
 
     def _same(self, parts: list[Part], lanes: Lanes, values: Data) -> npt.NDArray[np.bool_] | None:
-        """Which lanes write what is there already; None if none does."""
+        """Return which lanes write the value that is there already; None if none does."""
         if len(parts) != 1 or parts[0].chosen is not None:
             return None
         view = parts[0].view(parts[0].allocation.data, self.dtype, self.count)
@@ -111,7 +111,7 @@ class Global:
         return same if same.any() else None
 
     def _check_agreement(self, parts: list[Part], lanes: Lanes, values: Data) -> None:
-        """Lanes that write one place with one instruction must write one value."""
+        """Check that lanes which write one place by one instruction write the same value."""
         same = self._same(parts, lanes, values)
         lost = np.flatnonzero(~same) if same is not None else np.empty(0, np.intp)
         if len(lost):
@@ -174,7 +174,7 @@ class Shared:
         self._store(self.access.reach(address, lambda: address, lanes), values)
 
     def on_the_way(self, address: Any, lanes: Lanes) -> SharedPattern | None:
-        """A copy to these addresses begins and counts; nobody may use them until it arrived."""
+        """Begin and count a copy to these addresses, which nothing may use until it has arrived."""
         pattern = self.access.reach(address, lambda: address, lanes)
         if not self.machine.is_checking:
             return None
@@ -182,7 +182,7 @@ class Shared:
         return pattern
 
     def arrive_at(self, address: Any, lanes: Lanes, values: Data) -> None:
-        """What was copied to these addresses arrives."""
+        """Store what was copied to these addresses."""
         pattern = self.access.reach(address, lambda: address, lanes, counts=False)
         self._store(pattern, values, log.ARRIVAL)
 
@@ -208,12 +208,12 @@ class Shared:
         if pattern.chosen is not None:
             lacks, origin = lacks[pattern.chosen], origin[pattern.chosen]
         _unwrite(self.machine.shared, pattern.gather, lacks, origin)
-        # What was found to be written need no longer be.
+        # What was known to be written may no longer be.
         self.machine.generation += 1
         return np.zeros(lanes.count, np.bool_)
 
     def _differs(self, pattern: SharedPattern, view: Data, values: Data) -> npt.NDArray[np.bool_]:
-        """Of each lane, whether another value than its own stands in its place."""
+        """Return for each lane whether its place holds another value than its own."""
         bits = np.dtype(f"u{self.dtype.itemsize}")
         stands = view[pattern.gather].view(bits)
         meant = np.ascontiguousarray(np.broadcast_to(values, stands.shape)).view(bits)
@@ -221,7 +221,7 @@ class Shared:
         return differs
 
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
-        """Lanes that write one place with one instruction must write one value."""
+        """Check that lanes which write one place by one instruction write the same value."""
         lost = np.flatnonzero(self._differs(pattern, view, values))
         if len(lost):
             at = int(lost[0])
@@ -307,7 +307,7 @@ class Rows:
 
 
 class Generic:
-    """Generic addresses: each lane's own space (PTX ISA 6.4.1.1)."""
+    """Generic addresses, each of which names its lane's own space (PTX ISA 6.4.1.1)."""
 
     def __init__(
         self, machine: Machine, op: Op, where: Where, dtype: np.dtype[Any], count: int
@@ -321,7 +321,7 @@ class Generic:
         self.dtype, self.count = dtype, count
 
     def split(self, address: Any, lanes: Lanes) -> list[tuple[Any, Any, Lanes, Any]]:
-        """(space, address in it, lanes, which of the lanes) for each space that is reached."""
+        """Return (space, address in it, lanes, indices of the lanes) for each space reached."""
         if isinstance(address, int):
             for space, window in ((self.shared, SHARED_WINDOW), (self.local, LOCAL_WINDOW)):
                 if window <= address < window + WINDOW_BYTES:

@@ -1,1 +1,1 @@
-"""What arithmetic instructions compute: exact functions of arrays, with no machine."""
+"""The functions of arithmetic instructions: exact functions of arrays, without a machine."""

@@ -17,7 +17,7 @@ U32, U64 = np.uint32, np.uint64
 
 
 def logic(words: Words) -> Semantics:
-    """``and``, ``or``, ``xor``, ``not``, ``cnot``."""
+    """Return the semantics of ``and``, ``or``, ``xor``, ``not`` and ``cnot``."""
     opcode = words.opcode
     type_ = words.type(*(("pred",) if opcode != "cnot" else ()), "b16", "b32", "b64")
     words.done()
@@ -57,7 +57,7 @@ _PAIRS: tuple[Function | None, ...] = (  # by f(b, c) at (b, c) = 00, 01, 10, 11
 
 @lru_cache(maxsize=256)
 def truth_table(table: int) -> Function:
-    """The bitwise function of three words whose value at (a, b, c) is bit 4a + 2b + c."""
+    """Return the bitwise function of three words whose value at (a, b, c) is bit 4a + 2b + c."""
     without, difference = table & 15, (table ^ (table >> 4)) & 15
     low, flip = _PAIRS[without], _PAIRS[difference]
 
@@ -78,7 +78,7 @@ def truth_table(table: int) -> Function:
 
 
 def lop3(words: Words) -> Semantics:
-    """``lop3``, the table being the last operand; ``lop3.or`` and ``.and`` with a predicate."""
+    """Return ``lop3``, whose last operand is its table, with or without a predicate."""
     combine = words.one_of(("or", "and"))
     type_ = words.type("b32")
     words.done()
@@ -99,7 +99,7 @@ def lop3(words: Words) -> Semantics:
 
 
 def shift(words: Words) -> Semantics:
-    """``shl`` and ``shr``; amounts beyond the width are clamped to it."""
+    """Return the semantics of ``shl`` or ``shr``, whose amounts are clamped to the width."""
     left = words.opcode == "shl"
     types = (
         ("b16", "b32", "b64")
@@ -122,7 +122,7 @@ def shift(words: Words) -> Semantics:
 
 
 def funnel_shift(words: Words) -> Semantics:
-    """``shf``: the upper (``.l``) or lower (``.r``) word of a pair (b, a), shifted."""
+    """Return ``shf``: the upper (``.l``) or lower (``.r``) word of a shifted pair (b, a)."""
     left, mode = words.one_of(("l", "r")), words.one_of(("clamp", "wrap"))
     words.type("b32")
     words.done(left != "" and mode != "")
@@ -139,7 +139,7 @@ def funnel_shift(words: Words) -> Semantics:
 
 
 def _mode_table(name: str) -> Any:
-    """The selectors of a mode of ``prmt``, by the low two bits of c."""
+    """Return the selectors of a mode of ``prmt``, by the low two bits of c."""
     rows = {
         "f4e": [[3, 2, 1, 0], [4, 3, 2, 1], [5, 4, 3, 2], [6, 5, 4, 3]],
         "b4e": [[5, 6, 7, 0], [6, 7, 0, 1], [7, 0, 1, 2], [0, 1, 2, 3]],
@@ -152,7 +152,7 @@ def _mode_table(name: str) -> Any:
 
 
 def permute(words: Words) -> Semantics:
-    """``prmt``, all modes."""
+    """Return the semantics of ``prmt`` in any mode."""
     type_ = words.type("b32")
     mode = words.one_of(("f4e", "b4e", "rc8", "ecl", "ecr", "rc16"))
     words.done()
@@ -177,12 +177,12 @@ def permute(words: Words) -> Semantics:
 
 
 def _log2_u32(a: Any) -> Any:
-    """The place of the highest bit, int64; -1023 for zero."""
+    """Return the index of the highest bit, int64; -1023 for zero."""
     return (a.astype(np.float64).view(np.int64) >> 52) - 1023
 
 
 def leading_zeros(a: Any) -> Any:
-    """How many zeros stand before the highest bit of uint32 or uint64; uint32."""
+    """Return the number of zeros before the highest bit of uint32 or uint64, as uint32."""
     if a.dtype == np.uint32:
         return np.minimum(31 - _log2_u32(a), 32).astype(U32)
     upper = (a >> U64(32)).astype(U32)
@@ -191,7 +191,7 @@ def leading_zeros(a: Any) -> Any:
 
 
 def count(words: Words) -> Semantics:
-    """``popc`` and ``clz``."""
+    """Return the semantics of ``popc`` or ``clz``."""
     type_ = words.type("b32", "b64")
     words.done()
     if words.opcode == "clz":
@@ -200,7 +200,7 @@ def count(words: Words) -> Semantics:
 
 
 def find(words: Words) -> Semantics:
-    """``bfind``: the highest bit that is not a copy of the sign, or 0xffffffff."""
+    """Return ``bfind``: the highest bit that is not a copy of the sign, or 0xffffffff."""
     amount = words.flag("shiftamt")
     type_ = words.type("u32", "s32", "u64", "s64")
     words.done()
@@ -219,7 +219,7 @@ def find(words: Words) -> Semantics:
 
 
 def find_nth(words: Words) -> Semantics:
-    """``fns``: the n-th set bit from a base, upwards or (n < 0) downwards."""
+    """Return ``fns``: the n-th set bit from a base, upwards or (n < 0) downwards."""
     words.type("b32")
     words.done()
 
@@ -246,7 +246,7 @@ def find_nth(words: Words) -> Semantics:
 
 
 def reverse(words: Words) -> Semantics:
-    """``brev``."""
+    """Return the semantics of ``brev``."""
     type_ = words.type("b32", "b64")
     words.done()
     kind = DTYPES[type_].type
@@ -262,13 +262,13 @@ def reverse(words: Words) -> Semantics:
 
 
 def _limit(width: int) -> Function:
-    """What becomes of a place or length beyond 255, which PTX leaves open: as on hardware."""
+    """Return how hardware treats a position or length beyond 255, which PTX leaves open."""
     most = U32(255)
     return (lambda x: x & most) if width == 32 else (lambda x: np.minimum(x, most))
 
 
 def extract(words: Words) -> Semantics:
-    """``bfe``: a field of c bits from bit b on, extended."""
+    """Return the semantics of ``bfe``: a field of c bits from bit b on, extended."""
     type_ = words.type("u32", "s32", "u64", "s64")
     words.done()
     dtype = DTYPES[type_]
@@ -289,7 +289,7 @@ def extract(words: Words) -> Semantics:
 
 
 def insert(words: Words) -> Semantics:
-    """``bfi``: the low d bits of a put into b at bit c."""
+    """Return the semantics of ``bfi``: the low d bits of a, put into b at bit c."""
     type_ = words.type("b32", "b64")
     words.done()
     dtype = DTYPES[type_]
@@ -306,7 +306,7 @@ def insert(words: Words) -> Semantics:
 
 
 def mask(words: Words) -> Semantics:
-    """``bmsk``: b ones from bit a on."""
+    """Return the semantics of ``bmsk``: b ones from bit a on."""
     mode = words.one_of(("clamp", "wrap"))
     words.type("b32")
     words.done(mode != "")
@@ -320,7 +320,7 @@ def mask(words: Words) -> Semantics:
 
 
 def extend(words: Words) -> Semantics:
-    """``szext``: the low b bits of a, extended."""
+    """Return the semantics of ``szext``: the low b bits of a, extended."""
     mode = words.one_of(("clamp", "wrap"))
     type_ = words.type("u32", "s32")
     words.done(mode != "")

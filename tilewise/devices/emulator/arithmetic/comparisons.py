@@ -47,7 +47,7 @@ _HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 
 
 def comparison(words: Words, name: str, type_: str, ftz: bool) -> Function:
-    """A comparison of two values of ``type_``."""
+    """Return a comparison of two values of ``type_``."""
     if type_ in _INTEGERS:
         if type_[0] == "u":
             name = _UNSIGNED_NAMES.get(name, name)
@@ -73,8 +73,10 @@ def comparison(words: Words, name: str, type_: str, ftz: bool) -> Function:
 
 
 def set_predicate(words: Words) -> Semantics:
-    """``setp``: the comparison and its complement, each combined with a predicate if asked;
-    of packed halves, the comparison of the low and of the high half."""
+    """Return ``setp``: the comparison and its complement, each combined with a predicate if given.
+
+    For packed halves it is the comparison of the low and of the high half.
+    """
     name, combine = words.one_of(_NAMES), words.one_of(tuple(_COMBINE))
     ftz = words.flag("ftz")
     type_ = words.type(*_INTEGERS, *_HALVES, "f32", "f64")
@@ -106,7 +108,7 @@ def set_predicate(words: Words) -> Semantics:
 
 
 def set_value(words: Words) -> Semantics:
-    """``set``: all bits, or 1.0, where the comparison holds."""
+    """Return the semantics of ``set``: all bits, or 1.0, where the comparison holds."""
     name, combine = words.one_of(_NAMES), words.one_of(tuple(_COMBINE))
     ftz = words.flag("ftz")
     types = ("u16", "s16", "u32", "s32", "f32", *_HALVES)
@@ -157,7 +159,7 @@ def set_value(words: Words) -> Semantics:
 
 
 def select(words: Words) -> Semantics:
-    """``selp d, a, b, p``."""
+    """Return the semantics of ``selp d, a, b, p``."""
     type_ = words.type(*_INTEGERS, "f32", "f64")
     words.done()
 
@@ -169,7 +171,7 @@ def select(words: Words) -> Semantics:
 
 
 def select_by_sign(words: Words) -> Semantics:
-    """``slct d, a, b, c``: a where c is at least zero, else b (a NaN too)."""
+    """Return ``slct d, a, b, c``: a where c is at least zero, else b (also for a NaN)."""
     ftz = words.flag("ftz")
     type_ = words.type(*_INTEGERS, "f32", "f64")
     by = words.type("s32", "f32")

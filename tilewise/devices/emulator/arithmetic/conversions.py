@@ -1,4 +1,4 @@
-"""``cvt``: between integers and floats of 8 to 64 bits, one value or a pair."""
+"""The instruction ``cvt``: between integers and floats of 8 to 64 bits, one value or a pair."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TO_FLOAT = (*ROUNDINGS, "rna")
 
 
 def to_f64(x: Any, type_: str) -> Any:
-    """A float of any type as float64, exactly, its NaNs quiet."""
+    """Return a float of any type as float64, exactly, with quiet NaNs."""
     if type_ == "f16":
         x = x.astype(np.float32)
     return (to_f32(x) if type_ == "bf16" else x).astype(np.float64)
@@ -88,7 +88,7 @@ def _integer_to_float(source: str, target: str, rounding: str) -> Function:
 
 
 def _float_to_integer(source: str, target: str, rounding: str, ftz: bool) -> Function:
-    """Clamped to the target's range. A NaN becomes 0, or the top bit alone from or to 64 bits."""
+    """Return the clamped conversion. A NaN becomes 0, or for 64 bits the top bit alone."""
     dtype = DTYPES[target]
     info = np.iinfo(dtype)
     top = dtype.itemsize == 8 or source == "f64"
@@ -114,7 +114,7 @@ def _float_to_integer(source: str, target: str, rounding: str, ftz: bool) -> Fun
 
 @dataclass(frozen=True)
 class _Options:
-    """The modifiers of a conversion to a float, but for its rounding."""
+    """The modifiers of a conversion to a float, except for its rounding."""
 
     ftz: bool = False
     sat: bool = False
@@ -122,7 +122,7 @@ class _Options:
     satfinite: bool = False
 
     def apply(self, r: Any, type_: str) -> Any:
-        """What comes after the rounding."""
+        """Apply the modifiers that follow the rounding."""
         if self.satfinite:
             r = _finite(r, type_)
         if self.sat:
@@ -134,7 +134,7 @@ class _Options:
 
 
 def _finite(r: Any, type_: str) -> Any:
-    """``r``, f16 or bf16, with infinities made the greatest numbers (``.satfinite``)."""
+    """Return ``r``, f16 or bf16, with the greatest numbers for infinities (``.satfinite``)."""
     infinity = np.uint16(0x7C00 if type_ == "f16" else 0x7F80)
     bits = np.asarray(r).view(np.uint16)
     infinite = (bits & np.uint16(0x7FFF)) == infinity
@@ -142,10 +142,10 @@ def _finite(r: Any, type_: str) -> Any:
 
 
 def _narrowed(x: Any, source: str, target: str, rounding: str) -> Any:
-    """Float64 that holds a value of ``source``, rounded to ``target``."""
+    """Return a float64 that holds a value of ``source``, rounded to ``target``."""
     if target == "f64":
         return x
-    if source == "f64":  # the one source whose NaNs keep what fits of their payload
+    if source == "f64":  # the only source whose NaNs keep the part of their payload that fits
         nan = x != x
         if nan.any():
             r = _narrowed(x, "", target, rounding)
@@ -159,7 +159,7 @@ def _narrowed(x: Any, source: str, target: str, rounding: str) -> Any:
 
 
 def _rounding(source: str, target: str, rounding: str) -> Function:
-    """The rounding itself: ``run(a)`` of ``source`` to ``target``."""
+    """Return the rounding itself: ``run(a)`` from ``source`` to ``target``."""
     to_integral = _TO_INTEGER.get(rounding)
     if to_integral is not None:
         return lambda a: _narrowed(to_integral(to_f64(a, source)), source, target, "rn")
@@ -183,7 +183,8 @@ def _rounding(source: str, target: str, rounding: str) -> Function:
 
 def _float_to_float(source: str, target: str, rounding: str, options: _Options) -> Function:
     round_once = _rounding(source, target, rounding)
-    # Hardware does not flush before a directed rounding to f16: it can't matter in the others.
+    # Hardware does not flush before a directed rounding to f16; for the others it makes no
+    # difference.
     flush_first = options.ftz and source == "f32" and target != "f16"
     if options == _Options():
         return round_once
@@ -202,7 +203,7 @@ def _float_to_float(source: str, target: str, rounding: str, options: _Options) 
 
 
 def _pair(target: str, rounding: str, options: _Options) -> Semantics:
-    """``cvt.f16x2.f32 d, a, b``: a in the high half, b in the low one."""
+    """Return ``cvt.f16x2.f32 d, a, b``, with a in the high half and b in the low one."""
     one = _float_to_float("f32", target.removesuffix("x2"), rounding, options)
     sixteen = np.uint32(16)
 
@@ -214,7 +215,7 @@ def _pair(target: str, rounding: str, options: _Options) -> Semantics:
 
 
 def round_tf32(a: Any, rounding: str) -> Any:
-    """Float32 rounded to ten bits of fraction, as bits (uint32), the other bits zero."""
+    """Return float32 rounded to ten bits of fraction, as bits (uint32); other bits are zero."""
     bits = a.view(np.uint32)
     keep = np.uint32(0xFFFFE000)
     up: Any = np.uint32(0)
@@ -240,7 +241,7 @@ def _tf32(words: Words, rounding: str, options: _Options) -> Semantics:
 
 
 def convert(words: Words) -> Semantics:
-    """Any ``cvt``."""
+    """Return the semantics of any ``cvt``."""
     integral = words.one_of(tuple(_TO_INTEGER))
     rounding = words.one_of(_TO_FLOAT)
     ftz, sat, relu, satfinite = map(words.flag, ("ftz", "sat", "relu", "satfinite"))

@@ -1,7 +1,7 @@
 """Exact float64 arithmetic: directed roundings and the fused multiply-add.
 
-No format of NumPy is wider in the portable sense, so errors are carried as a second float64, and
-where a step of that would under- or overflow, rational numbers decide, lane by lane.
+NumPy has no wider format on all platforms, so errors are carried as a second float64; where a step
+of that would under- or overflow, rational numbers decide, lane by lane.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewise.devices.emulator.arithmetic.ieee import (
 
 
 def round_fraction(value: Fraction, rounding: str) -> float:
-    """A nonzero fraction rounded once to float64."""
+    """Return a nonzero fraction rounded once to float64."""
     magnitude = abs(value)
     exponent = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
     if magnitude < Fraction(2) ** exponent:
@@ -50,7 +50,7 @@ def round_fraction(value: Fraction, rounding: str) -> float:
 def _exact_lanes(
     lanes: Any, result: Any, rounding: str, value: Callable[..., Fraction], *operands: Any
 ) -> None:
-    """Redo the ``lanes`` of ``result`` with fractions, where all operands are finite."""
+    """Recompute the ``lanes`` of ``result`` with fractions, if all operands are finite."""
     shape = result.shape
     columns = [np.broadcast_to(operand, shape)[lanes].tolist() for operand in operands]
     for lane, row in zip(np.flatnonzero(lanes).tolist(), zip(*columns, strict=True), strict=True):
@@ -67,8 +67,7 @@ def _finite(*operands: Any) -> Any:
 
 
 def _moderate(*values: Any) -> Any:
-    """Where every magnitude is 0 or in 2**-400 .. 2**400: no step of an exact product under-
-    or overflows."""
+    """Return where every magnitude is 0 or in 2**-400 .. 2**400: no exact step overflows there."""
     result: Any = np.True_
     for value in values:
         size = np.abs(value)
@@ -83,19 +82,19 @@ def _directed_f64(
     value: Callable[..., Fraction],
     defined: Callable[..., Any],
 ) -> Callable[..., Any]:
-    """A float64 operation in a directed rounding.
+    """Return a float64 operation in a directed rounding.
 
     Parameters
     ----------
     nearest : callable
         The operation, rounded to nearest.
     error_sign : callable
-        ``(r, *operands)`` to a number whose sign is that of the exact result minus ``r``, right
-        for operands and result of moderate size.
+        A function of ``(r, *operands)`` whose result has the sign of the exact result minus ``r``,
+        for operands and a result of moderate size.
     value : callable
-        The operation on fractions, for the others.
+        The operation on fractions, for the other sizes.
     defined : callable
-        Where the result on finite operands is a number.
+        A function that says where the result of finite operands is a number.
     """
 
     def operation(*operands: Any) -> Any:
@@ -115,7 +114,7 @@ def _directed_f64(
 
 
 def add_f64(rounding: str) -> Callable[[Any, Any], Any]:
-    """a + b of float64 in the given rounding."""
+    """Return the function a + b for float64 in the given rounding."""
     if rounding == "rn":
         return np.add
     directed = _directed_f64(
@@ -131,7 +130,7 @@ def add_f64(rounding: str) -> Callable[[Any, Any], Any]:
 
 
 def mul_f64(rounding: str) -> Callable[[Any, Any], Any]:
-    """a * b of float64 in the given rounding."""
+    """Return the function a * b for float64 in the given rounding."""
     if rounding == "rn":
         return np.multiply
     return _directed_f64(
@@ -144,7 +143,7 @@ def mul_f64(rounding: str) -> Callable[[Any, Any], Any]:
 
 
 def div_f64(rounding: str) -> Callable[[Any, Any], Any]:
-    """a / b of float64 in the given rounding."""
+    """Return the function a / b for float64 in the given rounding."""
     if rounding == "rn":
         return np.divide
 
@@ -156,7 +155,7 @@ def div_f64(rounding: str) -> Callable[[Any, Any], Any]:
 
 
 def sqrt_f64(rounding: str) -> Callable[[Any], Any]:
-    """The square root of float64 in the given rounding."""
+    """Return the square root for float64 in the given rounding."""
     if rounding == "rn":
         return np.sqrt
 
@@ -180,7 +179,7 @@ def _fma_f64_value(a: Fraction, b: Fraction, c: Fraction) -> Fraction:
 
 
 def _fma_f64_part(a: Any, b: Any, c: Any, rounding: str) -> Any:
-    """a * b + c of one-dimensional float64 arrays (or scalars, not all), rounded once.
+    """Return a * b + c of one-dimensional float64 arrays (or scalars, not all), rounded once.
 
     With a * b = high + low and high + c = s + e exactly, s + z for z = e + low rounded to nearest
     is right unless s + z is a midpoint and z was rounded; those lanes round z to odd.
@@ -236,7 +235,7 @@ _PART = 16384
 _SPLITTER = np.float64(134217729)
 _ONE, _SIGN_AND_EXPONENT = np.uint64(1), np.uint64(12)
 _Buffers = tuple[Any, ...]
-_buffers: list[_Buffers] = []  # a pool: taking and giving back are atomic
+_buffers: list[_Buffers] = []  # a pool, as taking and giving back are atomic
 
 
 def _new_buffers() -> _Buffers:
@@ -244,7 +243,7 @@ def _new_buffers() -> _Buffers:
 
 
 def _split(x: Any, upper: Any, lower: Any, t: Any) -> None:
-    """Veltkamp's splitting, in place; of a scalar too."""
+    """Split by Veltkamp's method, in place; scalars too."""
     np.multiply(x, _SPLITTER, out=t)
     np.subtract(t, x, out=upper)
     np.subtract(t, upper, out=upper)
@@ -252,9 +251,9 @@ def _split(x: Any, upper: Any, lower: Any, t: Any) -> None:
 
 
 def _fma_f64_chunk(a: Any, b: Any, c: Any, r: Any, buffers: _Buffers) -> None:
-    """``_fma_f64_part`` to nearest, in place, over at most _PART lanes.
+    """Compute ``_fma_f64_part`` to nearest, in place, over at most _PART lanes.
 
-    The lanes that are not plain (a tie, a tiny product, a result that is not finite) are given to
+    The lanes that are not plain (a tie, a tiny product, a result that is not finite) are passed to
     that function.
     """
     ah, al, bh, bl, p, s, t, mask = (buffer[: r.shape[0]] for buffer in buffers)
@@ -307,7 +306,7 @@ def _fma_f64_chunk(a: Any, b: Any, c: Any, r: Any, buffers: _Buffers) -> None:
 
 
 def fma_f64(rounding: str) -> Callable[[Any, Any, Any], Any]:
-    """a * b + c of float64, rounded once; arrays of one dimension, or scalars."""
+    """Return a * b + c for float64, rounded once, for arrays of one dimension or scalars."""
 
     def fma(a: Any, b: Any, c: Any) -> Any:
         shape = np.broadcast_shapes(a.shape, b.shape, c.shape)

@@ -1,4 +1,4 @@
-"""Floats of eight bits, e4m3 and e5m2: their numbers, and ``cvt`` from and to pairs of them."""
+"""Floats of eight bits, e4m3 and e5m2: their values, and ``cvt`` from and to pairs of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAN = np.uint8(0x7F)
 
 @cache
 def table(type_: str) -> Values:
-    """The numbers of all bit patterns (PTX ISA 5.2.3, "Alternate floating point data formats")."""
+    """Return the values of all bit patterns (PTX ISA 5.2.3)."""
     exponents, digits = TYPES[type_]
     pattern = np.arange(256)
     fraction = pattern & (1 << digits) - 1
@@ -39,7 +39,7 @@ def table(type_: str) -> Values:
 
 
 def rounded(values: Any, type_: str, relu: bool) -> Any:
-    """Floats rounded to the nearest, as bits; past the largest number it is that one."""
+    """Return floats rounded to nearest, as bits; values past the largest number become that one."""
     exponents, digits = TYPES[type_]
     positive = table(type_)[:128]
     numbers = positive[np.isfinite(positive)]
@@ -56,12 +56,12 @@ def rounded(values: Any, type_: str, relu: bool) -> Any:
 
 
 def convert(words: Words, pair: str, rounding: str, relu: bool, satfinite: bool) -> Semantics:
-    """``cvt`` whose target or source is a pair of these.
+    """Return a ``cvt`` whose target or source is a pair of these floats.
 
     Parameters
     ----------
     words : Words
-        What is left of the instruction.
+        The remaining words of the instruction.
     pair : str
         ``"e4m3x2"`` or ``"e5m2x2"``.
     rounding : str
@@ -80,7 +80,7 @@ def convert(words: Words, pair: str, rounding: str, relu: bool, satfinite: bool)
 def _narrowing(
     type_: str, source: str, relu: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...], Callable[..., Any]]:
-    """The operands' types, the result's, and the function of a ``cvt`` to a pair."""
+    """Return the operands' types, the result's, and the function of a ``cvt`` to a pair."""
     eight = np.uint16(8)
 
     def joined(high: Any, low: Any) -> Any:
@@ -97,7 +97,7 @@ def _narrowing(
 
 
 def _widening(type_: str, relu: bool) -> Callable[..., Any]:
-    """The function of a ``cvt`` of a pair to two halves, which have all of its numbers."""
+    """Return the function of a ``cvt`` from a pair to two halves, which have all its values."""
     numbers = table(type_)
     halves = from_f64(np.where(numbers <= 0, 0, numbers) if relu else numbers, "f16", "rn")
     bits = halves.view(np.uint16).astype(np.uint32)

@@ -1,8 +1,8 @@
 """Float32 and float64 instructions.
 
 Approximate instructions (``ex2.approx``, ``sin.approx``, ``rcp.approx``, ``div.full`` and so on)
-are computed in float64 and rounded once, so that they are better than the hardware's, which PTX
-bounds but does not define: results may differ from a GPU's in the last bits.
+are computed in float64 and rounded once. They are therefore more accurate than the hardware's,
+which PTX bounds but does not define, and results may differ from a GPU's in the last bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Function = Callable[..., Any]
 
 
 def finished(function: Function, type_: str, ftz: bool, sat: bool) -> Function:
-    """``function`` with PTX's ``.ftz`` and ``.sat``, and float32's one NaN."""
+    """Return ``function`` with PTX's ``.ftz`` and ``.sat``, and float32's one NaN."""
     single = type_ == "f32"
     if not (single or ftz or sat):
         return function
@@ -50,7 +50,7 @@ _PAIRS: dict[str, tuple[Callable[[str], Function], Callable[[str], Function]]] =
 
 
 def rounded(name: str, type_: str, rounding: str) -> Function:
-    """add, sub, mul, div, sqrt or fma of f32 or f64 in one rounding."""
+    """Return add, sub, mul, div, sqrt or fma for f32 or f64 with one rounding."""
     if name == "sub":
         if rounding == "rn":
             return np.subtract
@@ -67,7 +67,7 @@ def rounded(name: str, type_: str, rounding: str) -> Function:
 
 
 def _paired(function: Function) -> Function:
-    """A float32 function on packed pairs in 64 bits."""
+    """Return a float32 function for packed pairs in 64 bits."""
 
     def run(*operands: Any) -> Any:
         shape = np.broadcast_shapes(*(x.shape for x in operands))
@@ -81,7 +81,7 @@ def _paired(function: Function) -> Function:
 
 
 def arithmetic(words: Words) -> Semantics:
-    """``add``, ``sub``, ``mul``, ``fma`` and ``mad`` of f32, f64 and pairs of f32."""
+    """Return ``add``, ``sub``, ``mul``, ``fma`` or ``mad`` for f32, f64 or pairs of f32."""
     count = 3 if words.opcode in ("fma", "mad") else 2
     name = "fma" if count == 3 else words.opcode
     rounding = words.one_of(ROUNDINGS)
@@ -98,7 +98,7 @@ def arithmetic(words: Words) -> Semantics:
 
 
 def divide(words: Words) -> Semantics:
-    """``div`` of f32 and f64; ``.approx`` and ``.full`` are rounded to nearest."""
+    """Return ``div`` for f32 or f64; ``.approx`` and ``.full`` are rounded to nearest."""
     how = words.one_of((*ROUNDINGS, "approx", "full"))
     ftz = words.flag("ftz")
     type_ = words.type("f32", "f64")
@@ -109,7 +109,7 @@ def divide(words: Words) -> Semantics:
 
 
 def root(words: Words) -> Semantics:
-    """``sqrt`` of f32 and f64; ``.approx`` is rounded to nearest."""
+    """Return the semantics of ``sqrt`` for f32 or f64; ``.approx`` is rounded to nearest."""
     how = words.one_of((*ROUNDINGS, "approx"))
     ftz = words.flag("ftz")
     type_ = words.type("f32", "f64")
@@ -119,7 +119,7 @@ def root(words: Words) -> Semantics:
 
 
 def _gross(function: Function) -> Function:
-    """PTX's ``rcp.approx.ftz.f64`` and ``rsqrt.approx.ftz.f64``: only the upper 32 bits count."""
+    """Return ``rcp`` or ``rsqrt`` with ``.approx.ftz.f64``, which use only the upper 32 bits."""
     upper = np.uint64(0xFFFFFFFF00000000)
     half, missing = np.uint64(1 << 31), np.uint64(0x7FFFFFFF00000000)
 
@@ -137,7 +137,7 @@ def _inverse_root(a: Any) -> Any:
 
 
 def reciprocal(words: Words) -> Semantics:
-    """``rcp`` and ``rsqrt`` of f32 and f64."""
+    """Return the semantics of ``rcp`` or ``rsqrt`` for f32 or f64."""
     inverse_root = words.opcode == "rsqrt"
     how = words.one_of(("approx",) if inverse_root else (*ROUNDINGS, "approx"))
     ftz = words.flag("ftz")
@@ -176,7 +176,7 @@ TRANSCENDENTAL: dict[str, Function] = {
 
 
 def transcendental(words: Words) -> Semantics:
-    """``sin``, ``cos``, ``lg2``, ``ex2``, ``tanh``: ``.approx.f32``."""
+    """Return ``sin``, ``cos``, ``lg2``, ``ex2`` or ``tanh`` with ``.approx.f32``."""
     approx, ftz = words.flag("approx"), words.flag("ftz")
     words.type("f32")
     words.done(approx and not (ftz and words.opcode == "tanh"))
@@ -190,7 +190,7 @@ def _sign_bit(type_: str) -> Any:
 
 
 def absolute(words: Words) -> Semantics:
-    """``abs`` and ``neg`` of f32 and f64."""
+    """Return the semantics of ``abs`` or ``neg`` for f32 or f64."""
     ftz = words.flag("ftz")
     type_ = words.type("f32", "f64")
     words.done(type_ == "f32" or not ftz)
@@ -214,7 +214,7 @@ def absolute(words: Words) -> Semantics:
 
 
 def extreme(name: str, propagate: bool) -> Function:
-    """min or max of floats of any width, -0 below +0; a NaN is missing, or spreads."""
+    """Return min or max for floats of any width, -0 below +0; a NaN is missing, or propagates."""
     pick: Function
     join: Function
     if name == "min":
@@ -239,7 +239,7 @@ def extreme(name: str, propagate: bool) -> Function:
 
 
 def minimum(words: Words) -> Semantics:
-    """``min`` and ``max`` of f32 and f64."""
+    """Return the semantics of ``min`` or ``max`` for f32 or f64."""
     ftz, propagate = words.flag("ftz"), words.flag("NaN")
     xorsign = words.flag("xorsign")
     xorsign_abs = xorsign and words.flag("abs")
@@ -259,7 +259,7 @@ def minimum(words: Words) -> Semantics:
 
 
 def signed_by_xor(pick: Function, type_: str) -> Function:
-    """``.xorsign.abs``: ``pick`` of magnitudes, under the product's sign."""
+    """Return ``.xorsign.abs``: ``pick`` applied to magnitudes, with the sign of the product."""
     sign = _sign_bit(type_)
     dtype, bits = DTYPES[type_], BITS[DTYPES[type_]]
 
@@ -273,7 +273,7 @@ def signed_by_xor(pick: Function, type_: str) -> Function:
 
 
 def copysign(words: Words) -> Semantics:
-    """``copysign d, a, b``: the sign of a on the magnitude of b."""
+    """Return the semantics of ``copysign d, a, b``: the sign of a on the magnitude of b."""
     type_ = words.type("f32", "f64")
     words.done()
     return Semantics((type_, type_), (type_,), lambda a, b: np.copysign(b, a))
@@ -294,7 +294,7 @@ _TESTS: dict[str, Function] = {
 
 
 def test_property(words: Words) -> Semantics:
-    """``testp``."""
+    """Return the semantics of ``testp``."""
     test = words.one_of(tuple(_TESTS))
     type_ = words.type("f32", "f64")
     words.done(test != "")

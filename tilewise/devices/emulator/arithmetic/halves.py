@@ -1,7 +1,7 @@
 """Half-precision instructions: f16, bf16, and pairs of them in 32 bits.
 
-Every result is rounded once. Sums and products go through float64 (to odd where a fused
-multiply-add is inexact there), so that the last rounding is the only one that counts.
+Every result is rounded once. Sums and products are computed in float64 (rounded to odd if a fused
+multiply-add is inexact there), so that only the last rounding counts.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _16 = np.uint32(16)
 
 
 def to_f32(bits: Any) -> Any:
-    """The float32 of bfloat16 bits (uint16)."""
+    """Return the float32 with the bits of a bfloat16 (uint16)."""
     return (bits.astype(np.uint32) << _16).view(np.float32)
 
 
 def round_bf16(exact: Any, rounding: str = "rn") -> Any:
-    """Float32 rounded once to bfloat16 bits (uint16), NaN made canonical.
+    """Return float32 rounded once to bfloat16 bits (uint16), with canonical NaNs.
 
     ``rna`` rounds to nearest with ties away from zero.
     """
@@ -61,7 +61,7 @@ def round_bf16(exact: Any, rounding: str = "rn") -> Any:
 
 
 def odd_f32(exact: Any) -> Any:
-    """Float64 (exact or rounded to odd) rounded to odd in float32."""
+    """Return float64 (exact or rounded to odd) rounded to odd in float32."""
     r = exact.astype(np.float32)
     back = r.astype(np.float64)
     low, high = back < exact, back > exact
@@ -73,20 +73,20 @@ def odd_f32(exact: Any) -> Any:
 
 
 def from_f64(exact: Any, type_: str, rounding: str = "rn") -> Any:
-    """Float64 (exact or rounded to odd) rounded once to f16 (float16) or bf16 (bits)."""
+    """Return float64 (exact or rounded to odd) rounded once to f16 (float16) or bf16 (bits)."""
     if type_ == "f16":
         return canonical(narrow(exact, F16, rounding))
     return round_bf16(odd_f32(exact), rounding)
 
 
 def pairs(x: Any, dtype: Any) -> Any:
-    """Registers of two halves as an array of shape (..., 2), the low half first."""
+    """Return registers of two halves as an array of shape (..., 2), the low half first."""
     x = np.ascontiguousarray(x)  # at least one dimension
     return x.view(dtype).reshape(*x.shape, 2)
 
 
 def packed(function: Function, dtype: Any) -> Function:
-    """A function of halves made one of registers that hold two."""
+    """Return a function of halves as one of registers that hold two."""
 
     def run(*operands: Any) -> Any:
         scalar = all(operand.ndim == 0 for operand in operands)
@@ -98,7 +98,7 @@ def packed(function: Function, dtype: Any) -> Function:
 
 
 def semantics(type_: str, count: int, function: Function, flops: int = 0) -> Semantics:
-    """The semantics of a function of ``count`` halves, single or packed."""
+    """Return the semantics of a function of ``count`` halves, single or packed."""
     if type_.endswith("x2"):
         function = packed(function, DTYPES[type_[:-2]])
         flops *= 2
@@ -106,7 +106,7 @@ def semantics(type_: str, count: int, function: Function, flops: int = 0) -> Sem
 
 
 def _values(type_: str) -> Function:
-    """From registers' dtype to floats that hold the same values."""
+    """Return the function from registers' dtype to floats with the same values."""
     return (lambda x: x) if type_.startswith("f16") else to_f32
 
 
@@ -132,12 +132,12 @@ _EXACT: dict[str, Function] = {
     "mul": _product,
     "fma": _fused,
 }
-# In float32, whose 24 bits are enough for the sum or product of two float16 to be rounded twice.
+# In float32, whose 24 bits suffice to round the sum or product of two float16 twice.
 _SINGLE: dict[str, Function] = {"add": _sum, "sub": _difference, "mul": _product}
 
 
 def arithmetic(words: Words) -> Semantics:
-    """``add``, ``sub``, ``mul``, ``fma``."""
+    """Return the semantics of ``add``, ``sub``, ``mul`` or ``fma``."""
     name = words.opcode
     rn, ftz, sat, relu = (words.flag(word) for word in ("rn", "ftz", "sat", "relu"))
     type_ = words.type(*TYPES)
@@ -171,7 +171,7 @@ def arithmetic(words: Words) -> Semantics:
 
 
 def _relu(r: Any, kind: str, relu: bool) -> Any:
-    """Negative numbers made +0, a NaN kept."""
+    """Return numbers with negative ones replaced by +0; a NaN stays."""
     if not relu:
         return r
     bits = np.asarray(r).view(np.uint16)
@@ -181,7 +181,7 @@ def _relu(r: Any, kind: str, relu: bool) -> Any:
 
 
 def sign(words: Words) -> Semantics:
-    """``neg`` and ``abs``."""
+    """Return the semantics of ``neg`` or ``abs``."""
     ftz = words.flag("ftz")
     type_ = words.type(*TYPES)
     kind = type_.removesuffix("x2")
@@ -201,7 +201,7 @@ def sign(words: Words) -> Semantics:
 
 
 def minimum(words: Words) -> Semantics:
-    """``min`` and ``max``."""
+    """Return the semantics of ``min`` or ``max``."""
     ftz, propagate = words.flag("ftz"), words.flag("NaN")
     xorsign = words.flag("xorsign")
     xorsign_abs = xorsign and words.flag("abs")
@@ -224,7 +224,7 @@ def minimum(words: Words) -> Semantics:
 
 
 def transcendental(words: Words) -> Semantics:
-    """``ex2.approx`` and ``tanh.approx``."""
+    """Return the semantics of ``ex2.approx`` or ``tanh.approx``."""
     approx, ftz = words.flag("approx"), words.flag("ftz")
     type_ = words.type(*TYPES)
     kind = type_.removesuffix("x2")

@@ -1,7 +1,7 @@
 """Exact IEEE 754 arithmetic in NumPy: fused multiply-add and the directed roundings.
 
-NumPy rounds to nearest, and rounds twice where a result is made in a wider format and narrowed.
-What is missing is built here from error-free transformations, in the names of Muller et al.,
+NumPy rounds to nearest, and rounds twice if a result is computed in a wider format and narrowed.
+The other operations are built here from error-free transformations, in the names of Muller et al.,
 *Handbook of Floating-Point Arithmetic* (2nd ed.), ch. 4 and 5: TwoSum (Knuth), TwoProduct with
 Veltkamp's splitting (Dekker), and rounding to odd (Boldo and Melquiond, *Emulation of a FMA and
 correctly rounded sums: proved algorithms using rounding to odd*, IEEE Trans. Comput. 57(4), 2008).
@@ -26,12 +26,12 @@ CANONICAL_NAN: dict[np.dtype[Any], Any] = {
     F64: np.uint64(0x7FFFFFFFFFFFFFFF).view(np.float64),
 }
 BITS: dict[np.dtype[Any], Any] = {F16: np.uint16, F32: np.uint32, F64: np.uint64}
-# Lanes worked on at a time, so that the wide intermediates stay in the second-level cache.
+# The number of lanes that are processed at a time, so that the wide intermediates fit the L2 cache.
 CHUNK = 16384
 
 
 def canonical(x: Any) -> Any:
-    """``x`` with every NaN made PTX's canonical one; writes to ``x``, which must be fresh."""
+    """Return ``x`` with every NaN replaced by PTX's canonical one; writes to ``x``."""
     nan = x != x
     if nan.any():
         if x.ndim == 0:
@@ -41,7 +41,7 @@ def canonical(x: Any) -> Any:
 
 
 def flush(x: Any) -> Any:
-    """``x`` with every subnormal made a zero of the same sign (PTX's ``.ftz``)."""
+    """Return ``x`` with every subnormal replaced by a zero of the same sign (PTX's ``.ftz``)."""
     normal = np.abs(x) >= np.finfo(x.dtype).tiny
     if normal.all():
         return x
@@ -49,22 +49,22 @@ def flush(x: Any) -> Any:
 
 
 def saturate(x: Any) -> Any:
-    """``x`` clamped to [+0, 1], NaN made +0 (PTX's ``.sat``)."""
+    """Return ``x`` clamped to [+0, 1], with NaN replaced by +0 (PTX's ``.sat``)."""
     one, zero = x.dtype.type(1), x.dtype.type(0)
     return np.fmin(np.fmax(x, zero), one) + zero
 
 
 def two_sum(a: Any, b: Any) -> tuple[Any, Any]:
-    """The rounded sum and its exact error (NaN where the sum is not finite)."""
+    """Return the rounded sum and its exact error (NaN if the sum is not finite)."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
 
 
 def two_product(a: Any, b: Any) -> tuple[Any, Any]:
-    """The rounded product and its exact error, both float64.
+    """Return the rounded product and its exact error, both float64.
 
-    Exact where |a|, |b| < 2**995 and the product is 0 or at least 2**-960.
+    It is exact if |a|, |b| < 2**995 and the product is 0 or at least 2**-960.
     """
     p = a * b
     t = a * 134217729.0
@@ -77,7 +77,7 @@ def two_product(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def round_to_odd(s: Any, error: Any) -> Any:
-    """A sum rounded to nearest, and its error, made the sum rounded to odd, in float64."""
+    """Return a sum rounded to odd in float64, from the sum rounded to nearest and its error."""
     bits = np.asarray(s).view(np.int64)
     inexact = (np.abs(error) > 0) & ((bits & 1) == 0)
     away = np.where((error > 0) == (s > 0), 1, -1)
@@ -85,14 +85,14 @@ def round_to_odd(s: Any, error: Any) -> Any:
 
 
 def step(r: Any, low: Any, high: Any, rounding: str) -> Any:
-    """A neighbour of the exact value, made the neighbour that ``rounding`` asks for.
+    """Return the neighbour of the exact value that ``rounding`` selects.
 
     Parameters
     ----------
     r : float array
         The exact value itself or one of the two floats around it.
     low, high : bool arrays
-        Where ``r`` is below, above the exact value.
+        Where ``r`` is below, and above, the exact value.
     rounding : {"rz", "rm", "rp"}
     """
     kind = r.dtype.type
@@ -105,7 +105,7 @@ def step(r: Any, low: Any, high: Any, rounding: str) -> Any:
 
 
 def narrow(exact: Any, dtype: np.dtype[Any], rounding: str = "rn") -> Any:
-    """Float64, exact or rounded to odd, rounded once to float32 or float16."""
+    """Return float64, exact or rounded to odd, rounded once to float32 or float16."""
     r = exact.astype(dtype)
     if rounding == "rn":
         return r
@@ -114,13 +114,13 @@ def narrow(exact: Any, dtype: np.dtype[Any], rounding: str = "rn") -> Any:
 
 
 def negative_zero(r: Any, a: Any, b: Any) -> Any:
-    """``r`` = a + b, an exact zero made -0 unless both are +0: the rule of rounding down."""
+    """Return ``r`` = a + b with an exact zero as -0 unless both are +0, as in rounding down."""
     zero = (r == 0) & ~((a == 0) & (b == 0) & ~np.signbit(a) & ~np.signbit(b))
     return np.where(zero, r.dtype.type(-0.0), r)[()]
 
 
 def sum_to_odd(a: Any, b: Any) -> Any:
-    """a + b of float64 arrays, rounded to odd."""
+    """Return a + b of float64 arrays, rounded to odd."""
     s, error = two_sum(a, b)
     if not (np.abs(error) > 0).any():
         return s
@@ -128,7 +128,7 @@ def sum_to_odd(a: Any, b: Any) -> Any:
 
 
 def add_f32(rounding: str) -> Callable[[Any, Any], Any]:
-    """a + b of float32 in the given rounding."""
+    """Return the function a + b for float32 in the given rounding."""
     if rounding == "rn":
         return np.add
 
@@ -143,14 +143,14 @@ def add_f32(rounding: str) -> Callable[[Any, Any], Any]:
 
 
 def mul_f32(rounding: str) -> Callable[[Any, Any], Any]:
-    """a * b of float32 in the given rounding."""
+    """Return the function a * b for float32 in the given rounding."""
     if rounding == "rn":
         return np.multiply
     return lambda a, b: narrow(np.multiply(a, b, dtype=np.float64), F32, rounding)
 
 
 def div_f32(rounding: str) -> Callable[[Any, Any], Any]:
-    """a / b of float32 in the given rounding."""
+    """Return the function a / b for float32 in the given rounding."""
     if rounding == "rn":
         return np.divide
 
@@ -166,7 +166,7 @@ def div_f32(rounding: str) -> Callable[[Any, Any], Any]:
 
 
 def sqrt_f32(rounding: str) -> Callable[[Any], Any]:
-    """The square root of float32 in the given rounding."""
+    """Return the square root for float32 in the given rounding."""
     if rounding == "rn":
         return np.sqrt
 
@@ -180,11 +180,11 @@ def sqrt_f32(rounding: str) -> Callable[[Any], Any]:
 
 _ODD_HALF = np.uint64(1 << 63)
 _Buffers = tuple[Any, Any, Any, Any]
-_buffers: list[_Buffers] = []  # a pool: taking and giving back are atomic
+_buffers: list[_Buffers] = []  # a pool, as taking and giving back are atomic
 
 
 def _fix_f32(lanes: Any, r: Any, a: Any, b: Any, c: Any) -> None:
-    """Redo the ``lanes`` of a fused multiply-add with one rounding."""
+    """Recompute the ``lanes`` of a fused multiply-add with one rounding."""
     index = np.flatnonzero(lanes)
     if index.size:
         a, b, c = (x if x.ndim == 0 else x[index] for x in (a, b, c))
@@ -193,11 +193,11 @@ def _fix_f32(lanes: Any, r: Any, a: Any, b: Any, c: Any) -> None:
 
 
 def _fma_f32_chunk(a: Any, b: Any, c: Any, r: Any, buffers: _Buffers) -> None:
-    """r = a * b + c over at most CHUNK lanes, rounded once.
+    """Compute r = a * b + c over at most CHUNK lanes, rounded once.
 
-    The product is exact in float64. Rounding the sum to float64 and then to float32 goes wrong
-    only where the first rounding lands on a midpoint of float32: its low 29 bits are then
-    10...0, or the result is subnormal or the least normal. Those lanes are done again.
+    The product is exact in float64. Rounding the sum to float64 and then to float32 fails only if
+    the first rounding gives a midpoint of float32: its low 29 bits are then 10...0, or the result
+    is subnormal or the least normal. Those lanes are recomputed.
     """
     n = r.shape[0]
     wide, odd, mask, word = (buffer[:n] for buffer in buffers)
@@ -217,7 +217,7 @@ def _fma_f32_chunk(a: Any, b: Any, c: Any, r: Any, buffers: _Buffers) -> None:
 
 
 def _fma_f32_nearest(a: Any, b: Any, c: Any) -> Any:
-    # Mostly three arrays, for which NumPy's own answer takes a tenth of the time of it all.
+    # The shapes are mostly equal, and np.broadcast_shapes would take a tenth of the whole time.
     shape = a.shape
     if not shape == b.shape == c.shape:
         shape = np.broadcast_shapes(shape, b.shape, c.shape)
@@ -245,7 +245,7 @@ def _fma_f32_nearest(a: Any, b: Any, c: Any) -> Any:
 
 
 def fma_f32(rounding: str) -> Callable[[Any, Any, Any], Any]:
-    """a * b + c of float32, rounded once; arrays of one dimension, or scalars."""
+    """Return a * b + c for float32, rounded once, for arrays of one dimension or scalars."""
     if rounding == "rn":
         return _fma_f32_nearest
 

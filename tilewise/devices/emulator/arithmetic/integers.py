@@ -20,7 +20,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def high_u64(a: Any, b: Any) -> Any:
-    """The upper 64 bits of a product of two uint64."""
+    """Return the upper 64 bits of a product of two uint64."""
     al, ah, bl, bh = a & _LOW, a >> _32, b & _LOW, b >> _32
     middle = ah * bl + ((al * bl) >> _32)
     other = al * bh + (middle & _LOW)
@@ -28,14 +28,14 @@ def high_u64(a: Any, b: Any) -> Any:
 
 
 def high_s64(a: Any, b: Any) -> Any:
-    """The upper 64 bits of a product of two int64."""
+    """Return the upper 64 bits of a product of two int64."""
     x, y = a.view(np.uint64), b.view(np.uint64)
     correction = (y & (a >> 63).view(np.uint64)) + (x & (b >> 63).view(np.uint64))
     return (high_u64(x, y) - correction).view(np.int64)
 
 
 def product(part: str, type_: str) -> Function:
-    """The low half, the high half or the whole of a product."""
+    """Return the function of the low half, the high half or the whole of a product."""
     dtype = DTYPES[type_]
     if part == "lo":
         return np.multiply
@@ -51,7 +51,7 @@ def product(part: str, type_: str) -> Function:
 
 
 def _saturating(function: Function) -> Function:
-    """A sum of int32 operands, clamped."""
+    """Return a clamped function of int32 operands."""
     info = np.iinfo(np.int32)
 
     def run(*operands: Any) -> Any:
@@ -62,7 +62,7 @@ def _saturating(function: Function) -> Function:
 
 
 def _halves(function: Function, dtype: Any) -> Function:
-    """A 16-bit function on both halves of 32-bit registers."""
+    """Return a 16-bit function for both halves of 32-bit registers."""
 
     def run(*operands: Any) -> Any:
         shape = np.broadcast_shapes(*(x.shape for x in operands))
@@ -74,7 +74,7 @@ def _halves(function: Function, dtype: Any) -> Function:
 
 
 def add(words: Words) -> Semantics:
-    """``add`` and ``sub``, with saturation, carry and pairs of 16 bits."""
+    """Return the semantics of ``add`` or ``sub``, with saturation, carry and pairs of 16 bits."""
     subtract = words.opcode.startswith("sub")
     function: Function = np.subtract if subtract else np.add
     carry_in = words.opcode in ("addc", "subc")
@@ -107,8 +107,8 @@ def _add_chain(a: Any, b: Any, carry: Any) -> tuple[Any, Any]:
 
 
 def _subtract_chain(a: Any, b: Any, carry: Any) -> tuple[Any, Any]:
-    # The PTX ISA calls the flag a borrow. Hardware adds ~b: its flag is set where there is none,
-    # which shows where subtraction and addition share a chain.
+    # The PTX ISA calls the flag a borrow. Hardware adds ~b, so its flag is set if there is no
+    # borrow, which shows if subtraction and addition share a chain.
     if carry is None:
         return a - b, a >= b
     return _add_chain(a, ~b, carry)
@@ -117,7 +117,7 @@ def _subtract_chain(a: Any, b: Any, carry: Any) -> tuple[Any, Any]:
 def _carrying(
     type_: str, count: int, chain: Function, carry_in: bool, carry_out: bool
 ) -> Semantics:
-    """The semantics of a chain on unsigned numbers, whatever the type is."""
+    """Return the semantics of a carry chain on unsigned numbers, for any type."""
     dtype = DTYPES[type_]
     unsigned = DTYPES["u" + type_[1:]]
 
@@ -131,7 +131,7 @@ def _carrying(
 
 
 def multiply(words: Words) -> Semantics:
-    """``mul`` and ``mad`` with ``.lo``, ``.hi``, ``.wide``; ``mad.cc`` and ``madc``."""
+    """Return ``mul``, ``mad``, ``mad.cc`` or ``madc`` with ``.lo``, ``.hi`` or ``.wide``."""
     part = words.one_of(("lo", "hi", "wide"))
     sat, carry_out, carry_in = words.flag("sat"), words.flag("cc"), words.opcode == "madc"
     type_ = words.type(*SIGNED, *UNSIGNED)
@@ -163,7 +163,7 @@ def multiply(words: Words) -> Semantics:
 
 
 def multiply_24(words: Words) -> Semantics:
-    """``mul24`` and ``mad24``: the product of the low 24 bits, its bits 47..16 or 31..0."""
+    """Return ``mul24`` or ``mad24``: bits 47..16 or 31..0 of the product of the low 24 bits."""
     high = words.one_of(("lo", "hi"))
     sat = words.flag("sat")
     type_ = words.type("u32", "s32")
@@ -183,7 +183,7 @@ def multiply_24(words: Words) -> Semantics:
 
 
 def difference(words: Words) -> Semantics:
-    """``sad``: c + |a - b|."""
+    """Return the semantics of ``sad``: c + |a - b|."""
     type_ = words.type(*SIGNED, *UNSIGNED)
     words.done()
     return Semantics(
@@ -192,7 +192,7 @@ def difference(words: Words) -> Semantics:
 
 
 def quotient(type_: str) -> Function:
-    """a / b towards zero. PTX leaves division by zero open: all bits are set, as on hardware."""
+    """Return a / b towards zero; for a division by zero all bits, as on hardware."""
     dtype = DTYPES[type_]
     if type_ in UNSIGNED:
         ones = dtype.type(np.iinfo(dtype).max)
@@ -215,7 +215,7 @@ def quotient(type_: str) -> Function:
         return signed
 
     def small(a: Any, b: Any) -> Any:
-        # Both have at most 32 bits: float64 can't round a quotient across an integer.
+        # Both have at most 32 bits, so float64 can't round a quotient across an integer.
         r = np.trunc(np.divide(a, b, dtype=np.float64)).astype(np.int64).astype(dtype)
         zero = b == 0
         return np.where(zero, dtype.type(-1), r)[()] if zero.any() else r
@@ -224,7 +224,7 @@ def quotient(type_: str) -> Function:
 
 
 def divide(words: Words) -> Semantics:
-    """``div`` and ``rem``."""
+    """Return the semantics of ``div`` or ``rem``."""
     type_ = words.type(*SIGNED, *UNSIGNED)
     words.done()
     over = quotient(type_)
@@ -241,14 +241,14 @@ def divide(words: Words) -> Semantics:
 
 
 def absolute(words: Words) -> Semantics:
-    """``abs`` and ``neg``; the least number stays as it is."""
+    """Return the semantics of ``abs`` or ``neg``; the least number stays as it is."""
     type_ = words.type(*SIGNED)
     words.done()
     return Semantics((type_,), (type_,), np.negative if words.opcode == "neg" else np.absolute)
 
 
 def minimum(words: Words) -> Semantics:
-    """``min`` and ``max``, ``.relu`` and pairs of 16 bits too."""
+    """Return the semantics of ``min`` or ``max``, also with ``.relu`` and for pairs of 16 bits."""
     function: Function = np.minimum if words.opcode == "min" else np.maximum
     relu = words.flag("relu")
     pair = words.one_of(("u16x2", "s16x2"))
@@ -266,7 +266,7 @@ def minimum(words: Words) -> Semantics:
 
 
 def dot_product(words: Words) -> Semantics:
-    """``dp4a`` and ``dp2a``: c + the dot product of small integers packed in a and b."""
+    """Return ``dp4a`` or ``dp2a``: c + the dot product of small integers packed in a and b."""
     half = words.one_of(("lo", "hi")) if words.opcode == "dp2a" else ""
     a_type, b_type = words.type("u32", "s32"), words.type("u32", "s32")
     words.done(words.opcode == "dp4a" or half != "")
@@ -293,7 +293,7 @@ def dot_product(words: Words) -> Semantics:
 
 
 def packed_difference(words: Words) -> Semantics:
-    """``vabsdiff2`` and ``vabsdiff4``: |a - b| of each part, or c + their sum (``.add``)."""
+    """Return ``vabsdiff2`` or ``vabsdiff4``: |a - b| of each part, or c + their sum (``.add``)."""
     width = 16 if words.opcode == "vabsdiff2" else 8
     for _ in range(3):
         words.type("u32")

@@ -1,4 +1,4 @@
-"""From an arithmetic PTX instruction to its meaning over lanes.
+"""The meaning of an arithmetic PTX instruction over lanes.
 
 The meanings are those of the *PTX ISA*, chapter 9 ("Instruction Set"), sections on integer,
 extended-precision, floating-point, half-precision, comparison, logic and conversion instructions.
@@ -30,7 +30,7 @@ _BY_OPCODE: dict[str, Builder] = {
 
 
 def _families(opcode: str, modifiers: tuple[str, ...]) -> Builder | None:
-    """The builder of an opcode that integers, floats and halves share."""
+    """Return the builder of an opcode that integers, floats and halves share."""
     if opcode in _BY_OPCODE:
         return _BY_OPCODE[opcode]
     if any(word in halves.TYPES for word in modifiers):
@@ -42,14 +42,14 @@ def _families(opcode: str, modifiers: tuple[str, ...]) -> Builder | None:
 
 @functools.cache
 def resolve(opcode: str, modifiers: tuple[str, ...]) -> Semantics:
-    """The semantics of an instruction.
+    """Return the semantics of an instruction.
 
     Parameters
     ----------
     opcode : str
-        What stands before the first dot, as ``"fma"``.
+        The part before the first dot, as in ``"fma"``.
     modifiers : tuple of str
-        What stands after it, part by part, as ``("rn", "f32")``.
+        The parts after it, as in ``("rn", "f32")``.
 
     Raises
     ------

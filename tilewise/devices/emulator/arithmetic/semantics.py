@@ -1,4 +1,4 @@
-"""What an arithmetic instruction means: operand types and a function over lanes."""
+"""The semantics of an arithmetic instruction: operand types and a function over lanes."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from tilewise.devices.emulator.ptx.modifiers import Words
 
 @dataclass(frozen=True)
 class Semantics:
-    """One arithmetic instruction, over the lanes of a batch of threads.
+    """The semantics of one arithmetic instruction, over the lanes of a batch of threads.
 
     Parameters
     ----------
     inputs, outputs : tuple of str
-        PTX types of the source and destination operands.
+        The PTX types of the source and destination operands.
     function : callable
-        Arrays of shape (lanes,) or NumPy scalars in, the same out; a tuple where there is more
-        than one result. Pure.
+        A pure function from arrays of shape (lanes,) or NumPy scalars to the same; it returns a
+        tuple if there are several results.
     flops : int
-        Floating-point operations of one thread; a fused multiply-add is two.
+        The floating-point operations of one thread; a fused multiply-add is two.
     carry_in : bool
-        The function takes the carry (uint32, 0 or 1) as a last argument.
+        Whether the function takes the carry (uint32, 0 or 1) as a further argument.
     carry_out : bool
-        The function returns the carry as a last result more.
+        Whether the function returns the carry as a further result.
     """
 
     inputs: tuple[str, ...]

@@ -1,1 +1,1 @@
-"""Checks of the accesses: reads of memory that nobody wrote, races, happens-before."""
+"""The checks of accesses: reads of uninitialised memory, races, happens-before."""
