@@ -1,4 +1,4 @@
-"""Find which threads of a log are ordered before which: happens-before, exactly, class by class.
+"""Find which threads of a log are ordered before which (happens-before), exactly, by classes.
 
 Threads that always meet others together are of one class. A block that only uses
 ``__syncthreads()`` is one class; with full-warp ``__syncwarp()`` each warp is a class. A vector
@@ -21,25 +21,25 @@ _MOST_BYTES = 512 << 20
 
 
 class TooManyClassesError(Exception):
-    """Raised where clocks would take more than :data:`_MOST_BYTES`."""
+    """The error that clocks would take more than :data:`_MOST_BYTES`."""
 
 
 class ClassClocks:
-    """Keeps the clocks of a log's lanes while a replay goes through the log.
+    """The clocks of a log's lanes, while a replay goes through the log.
 
     Parameters
     ----------
     log : sequence
     block_of : ndarray of intp, shape (lanes,)
-        Each lane's block; lanes of different blocks are never ordered. All zeros where they may
-        be.
+        The block of each lane; lanes of different blocks are never ordered. Zeros, if lanes of
+        different blocks may be ordered.
 
     Attributes
     ----------
     class_of : ndarray of intp, shape (lanes,)
         The number of each lane's class.
     epoch : ndarray of int32, shape (classes,)
-        Each class's clock: its number of releases, plus 1.
+        The clock of each class: its number of releases, plus 1.
 
     Raises
     ------
@@ -70,7 +70,7 @@ class ClassClocks:
         if self._has_fences:
             self._fenced: Clocks = np.zeros_like(self._known)
             self._left_fenced: Clocks = np.zeros_like(self._left)
-            # What orders atomics and volatile accesses, which need no fence themselves.
+            # The order of atomics and volatile accesses, which need no fence themselves.
             self._seen: Clocks = np.zeros_like(self._known)
             self._left_seen: Clocks = np.zeros_like(self._left)
         self._of = {sync: self._pairs(sync, names) for sync in syncs}
@@ -88,9 +88,9 @@ class ClassClocks:
     def ordered(
         self, lanes: Index, earlier: Index, epoch: Clocks, is_strong: bool = False
     ) -> npt.NDArray[np.bool_]:
-        """Return whether what ``earlier`` lanes did at a clock is before what ``lanes`` do now.
+        """Return whether what ``earlier`` lanes did at a clock comes before what ``lanes`` do now.
 
-        What they did atomically or by volatile accesses (``is_strong``) needs no fence for it.
+        If they did it atomically or by volatile accesses (``is_strong``), it needs no fence.
         """
         one, other = self.class_of[lanes], self.class_of[earlier]
         known = self._seen if is_strong and self._has_fences else self._known
@@ -98,7 +98,7 @@ class ClassClocks:
         return found
 
     def pass_(self, sync: Sync) -> None:
-        """Go on behind an item that orders lanes."""
+        """Advance past an item that orders lanes."""
         classes, at = self._of[sync]
         if sync.kind == ACQUIRE:
             np.maximum.at(self._known, classes, self._left[at])

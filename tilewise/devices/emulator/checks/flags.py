@@ -1,9 +1,9 @@
-"""Find what orders threads by flags, tickets and locks: atomics, volatile accesses and fences.
+"""Find the order that flags, tickets and locks give threads: atomics, volatile accesses, fences.
 
 One thread passes a fence and then makes an atomic or a volatile write. Another makes an atomic or a
-volatile read of the same place, later in this run. Then what the first did before its fence is
-ordered before what the second does after its read (PTX ISA 8.8, release and acquire patterns). The
-reader needs no fence here, and the scope of a fence is not looked at.
+volatile read of the same place, later in this run. Then everything that the first did before its
+fence is ordered before everything that the second does after its read (PTX ISA 8.8, release and
+acquire patterns). The reader needs no fence here, and the scope of a fence is ignored.
 """
 
 from __future__ import annotations
@@ -32,8 +32,9 @@ from tilewise.devices.emulator.ptx.syntax import Instruction
 
 RELEASES = frozenset(("release", "acq_rel"))
 MOST_TURNS = 256
-"""How many atomics of one instruction on one place are ordered one after another. Where there are
-more, only the last one is ordered after the others, and these are not ordered among themselves."""
+"""The most atomics of one instruction on one place that are ordered one after another. If there are
+more, only the last one is ordered after the others, which are not ordered among themselves.
+"""
 _NO_FENCES = frozenset(("proxy", "mbarrier_init"))
 _ACTS = frozenset(
     ("st", "red", "bar", "barrier", "mbarrier", "cp", "call", "shfl", "vote", "match", "redux")
@@ -55,7 +56,7 @@ def orders_by_flags(program: Program) -> bool:
 
 @lru_cache(maxsize=64)
 def spins(program: Program) -> frozenset[int]:
-    """Find the strong loads and atomics of loops that wait by them and do nothing else."""
+    """Find the strong loads and atomics of loops that only wait by them."""
     found = set()
     after: list[list[int]] = []
     for at, instruction in enumerate(program.instructions):
@@ -89,10 +90,10 @@ def keys(accesses: list[Access]) -> npt.NDArray[Any]:
 
 
 def as_polls(access: Access, swapped: npt.NDArray[Any]) -> list[Item]:
-    """Split a plain read into what counts as a volatile read and the rest.
+    """Split a plain read into the part that counts as a volatile read, and the rest.
 
-    A lane that compares and swaps the same place checks what it read, so its read makes no race
-    with atomics. ``swapped`` has the :func:`keys` of all compare-and-swaps.
+    A lane that compares and swaps the same place checks the value that it read, so its read does
+    not race with atomics. ``swapped`` has the :func:`keys` of all compare-and-swaps.
     """
     is_poll = np.isin(access.units * access.width + 1j * access.lanes, swapped)
     if not is_poll.any():
@@ -102,7 +103,7 @@ def as_polls(access: Access, swapped: npt.NDArray[Any]) -> list[Item]:
 
 
 def syncs(access: Access, shared: Names | None) -> list[Item]:
-    """Return what orders the lanes of a strong access; only at ``shared`` places unless None."""
+    """Return the order that a strong access gives lanes; only at ``shared`` places unless None."""
     place, lanes = (access.units * access.width).astype(np.int64), access.lanes
     if shared is not None:
         chosen = np.isin(place, shared)

@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 
 Origins = npt.NDArray[np.int32]
 _TAKE_ALL = frozenset(("bra", "brx", "call", "red", "st", "bar", "barrier", "exit", "ret"))
-"""Instructions without a destination."""
+"""The instructions without a destination."""
 
 
 @dataclass(frozen=True)
 class Shadow:
-    """Says which bits of one register are undefined.
+    """The undefined bits of one register.
 
     Attributes
     ----------
     bits : ndarray of uint64, shape (lanes,)
-        A bit is set where the register's is undefined; a predicate is bit 0.
+        The undefined bits of each lane; a predicate is bit 0.
     origin : ndarray of int32, shape (lanes,)
-        The number of the read they come from, counted from 1.
+        The number of the read that the bits come from, counted from 1.
     """
 
     bits: Bits
@@ -66,14 +66,14 @@ Shadows = Mapping[int, Shadow]
 
 @dataclass(frozen=True)
 class Target:
-    """Names a destination: its register, and the type that is written to it."""
+    """A destination: its register, and the type that is written to it."""
 
     slot: int
     type: str
     width: int
 
     def fill(self, bits: Bits) -> Bits:
-        """Return a register's undefined bits, where a narrower value is extended to fill it."""
+        """Return a register's undefined bits, if a narrower value is extended to fill it."""
         if self.type[0] == "s" and DTYPES[self.type].itemsize < self.width:
             narrow = bits.astype(f"u{DTYPES[self.type].itemsize}").view(DTYPES[self.type])
             wide: Bits = narrow.astype(np.int64).view(np.uint64) & full(f"b{8 * self.width}")
@@ -82,19 +82,19 @@ class Target:
 
 
 class Flow:
-    """Knows what one instruction does with the undefined bits of its registers.
+    """What one instruction does with the undefined bits of its registers.
 
     Attributes
     ----------
     slots : frozenset of int
-        All registers that it reads or writes.
+        The slots of all registers that it reads or writes.
     guard : int or None
-        The register of its predicate.
+        The slot of its predicate.
     uses : list of (int, str)
-        Registers whose values decide something, and what.
+        The registers whose values decide something, with what they decide.
     targets : list of Target
     taken : tuple of (Operand, str), or None
-        Of a shuffle, the value that lanes take from each other, and its type.
+        The value that lanes take from each other in a shuffle, and its type.
     """
 
     def __init__(self, machine: Machine, op: Op) -> None:
@@ -162,7 +162,7 @@ class Flow:
         self.uses += [(self._slot(register), verb) for register in registers_of(operand)]
 
     def _aim(self, operand: Operand, type_: str) -> None:
-        """Add destinations; those without a type only become defined."""
+        """Add destinations; a destination without a type only becomes defined."""
         for register in registers_of(operand):
             kind = type_ or register.type
             self.targets.append(Target(self._slot(register), kind, TYPE_BYTES[register.type]))
@@ -172,7 +172,7 @@ class Flow:
     def loaded(
         self, lanes: Index, lacks: npt.NDArray[np.uint8], origin: Origins
     ) -> Iterator[tuple[int, Lanes, Bits, Origins]]:
-        """Yield a load's destinations: the lanes that get undefined bits there, and which.
+        """Yield a load's destinations, with the lanes that get undefined bits, and the bits.
 
         Parameters
         ----------
@@ -180,7 +180,7 @@ class Flow:
         lacks : ndarray of uint8, shape (len(lanes), bytes)
             The undefined bits of the bytes that these lanes read.
         origin : ndarray of int32, shape (len(lanes),)
-            The reads that they come from.
+            The reads that the bits come from.
         """
         if self.op.spread is not None:
             yield from self._spread(self.op.spread, lanes, lacks, origin)
@@ -200,7 +200,7 @@ class Flow:
         self, sources: npt.NDArray[np.intp], lanes: Index, lacks: npt.NDArray[np.uint8],
         origin: Origins,
     ) -> Iterator[tuple[int, Lanes, Bits, Origins]]:  # fmt: skip
-        """Yield what each lane of a warp gets of what others read (:attr:`Op.spread`)."""
+        """Yield what each lane of a warp gets from what others read (:attr:`Op.spread`)."""
         geometry = self.machine.geometry
         first = np.unique(lanes - geometry.lane_id[lanes].astype(np.intp))
         everybody = (first[:, None] + np.arange(WARP)).reshape(-1)
@@ -221,7 +221,7 @@ class Flow:
     def stored(
         self, shadows: Shadows, lanes: Lanes
     ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """Return which bits of a store's bytes are undefined, and where they come from."""
+        """Return the undefined bits of a store's bytes, and the reads that they come from."""
         given = [self._shadow(operand, kind, shadows, lanes) for operand, kind in self._sources]
         bytes_ = [
             shadow.bits[:, None].view(np.uint8)[:, : TYPE_BYTES[kind]]
@@ -272,14 +272,14 @@ class Flow:
         target, value, *others = self.op.instruction.operands
         self.taken = value, self._memory_type()
         self._sources = [self.taken]
-        for operand in others:  # the lane that gives, and who takes part
+        for operand in others:  # the lane that gives the value, and the lanes that take part
             self._use(operand, "uses it")
         self._aim(target, "")
 
     def exchanged(
         self, shadows: Shadows, lanes: Lanes, give: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
     ) -> Iterator[tuple[int, Shadow]]:
-        """Yield what a shuffle's destinations get; ``give`` picks of values the lanes' own."""
+        """Yield what a shuffle's destinations get; ``give`` selects each lane's value."""
         assert self.taken is not None
         given = self._shadow(*self.taken, shadows, lanes)
         target = self.op.instruction.operands[0]
@@ -341,7 +341,7 @@ def _parts(operand: Operand) -> tuple[Operand, ...]:
 def _choice(
     is_first: Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]],
 ) -> Callable[[list[Shadow], npt.NDArray[Any]], list[Shadow]]:
-    """Make a function that drops the origins of the operand which a selection does not take."""
+    """Return a function that drops the origins of the operand that a selection does not take."""
 
     def choose(given: list[Shadow], by: npt.NDArray[Any]) -> list[Shadow]:
         first, second, deciding = given

@@ -1,9 +1,9 @@
 """Find races in global memory, within a block and between blocks of one launch.
 
-All that a launch does to global memory is logged; when it has ended, the log is replayed
-(:mod:`~tilewise.devices.emulator.checks.replay`). The barriers of warps, blocks and clusters order
-threads, and so do mbarriers; threads of different blocks are also ordered by flags and tickets
-(:mod:`~tilewise.devices.emulator.checks.flags`).
+All accesses of a launch to global memory are logged, and the log is replayed when the launch has
+ended (:mod:`~tilewise.devices.emulator.checks.replay`). The barriers of warps, blocks and clusters
+order threads, and so do mbarriers; threads of different blocks are also ordered by flags and
+tickets (:mod:`~tilewise.devices.emulator.checks.flags`).
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 Same = npt.NDArray[np.bool_]
 _WHOLE = 1 << 10
-"""Stands for the number of every barrier that a whole block waits at; numbers are 0 to 15."""
+"""The number for every barrier at which a whole block waits; other numbers are 0 to 15."""
 
 
 class GlobalRaces:
-    """Logs what a launch does to global memory, and finds the races in it.
+    """The log of a launch's accesses to global memory, and the search for races in it.
 
     Parameters
     ----------
     machine : Machine
     geometry : Geometry
-        Geometry of the whole grid, with its blocks in the order of their numbers.
+        The geometry of the whole grid, with its blocks in the order of their numbers.
     """
 
     def __init__(self, machine: Machine, geometry: Geometry) -> None:
@@ -102,14 +102,14 @@ class GlobalRaces:
         self, op: Op, lane: int, address: int, shape: tuple[int, ...], pitches: tuple[int, ...],
         kind: str,
     ) -> None:  # fmt: skip
-        """Log that a bulk copy which a lane issues reads, writes or changes rows of bytes.
+        """Log that a bulk copy issued by a lane reads, writes or changes rows of bytes.
 
         Parameters
         ----------
         shape : tuple of int
-            The last of them is the bytes of a row.
+            The extents, of which the last is the bytes of a row.
         pitches : tuple of int
-            Bytes from one to the next along each dimension but the last.
+            The bytes from one to the next along each dimension except the last.
         """
         width = int(np.gcd.reduce((address, shape[-1], *pitches, 16)))
         place = np.array([address])
@@ -121,7 +121,7 @@ class GlobalRaces:
     def loaded(self, op: Op, lanes: Index, addresses: Index, size: int) -> None:
         """Log that lanes issued bulk copies, one after another, that read ``size`` bytes each.
 
-        All of it is in pieces of 16 bytes, at multiples of 16.
+        All of them are in pieces of 16 bytes, at multiples of 16.
         """
         pieces = size // PIECE
         place = (addresses[:, None] // PIECE + np.arange(pieces)).reshape(-1).astype(np.intp)
@@ -135,16 +135,16 @@ class GlobalRaces:
         self._log.append(Sync(kind, lanes, names, is_fenced, clears))
 
     def memory_fence(self, lanes: Lanes) -> None:
-        """Lanes pass a fence."""
+        """Log that lanes pass a fence."""
         if self._orders:
             self._sync(FENCE, self._lanes(lanes.numbers), np.zeros(lanes.count, np.int64))
 
     def released(self, lanes: Index, names: Names) -> None:
-        """Lanes of the batch leave what they know in variables."""
+        """Log that lanes of the batch release what they know in variables."""
         self._sync(RELEASE, self._lanes(lanes), names)
 
     def acquired(self, lanes: Index, names: Names) -> None:
-        """Lanes of the batch take what was left in variables."""
+        """Log that lanes of the batch acquire what was released in variables."""
         self._sync(ACQUIRE, self._lanes(lanes), names)
 
     def _meet(self, lanes: Lanes, names: Names) -> None:
@@ -153,7 +153,7 @@ class GlobalRaces:
         self._sync(ACQUIRE, numbers, names, clears=True)
 
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
-        """Lanes that name each other in their masks waited for one another."""
+        """Log that lanes that name each other in their masks waited for one another."""
         numbers = self._lanes(lanes.numbers)
         each = self._geometry.warps_per_block
         thread = numbers % self._geometry.threads // 32
@@ -164,27 +164,27 @@ class GlobalRaces:
         return block_names(self._lanes(lanes.numbers) // self._geometry.threads, number)
 
     def arrived(self, lanes: Lanes, number: int) -> None:
-        """Lanes came to a barrier of their blocks that not all of the block wait at."""
+        """Log that lanes arrived at a barrier at which not all of their blocks wait."""
         self._sync(RELEASE, self._lanes(lanes.numbers), self._block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there."""
+        """Log that a barrier opened for lanes that waited there."""
         names = self._block_names(lanes, number)
         self._sync(ACQUIRE, self._lanes(lanes.numbers), names, clears=True)
 
     def unused(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        """Log that a barrier opened by the arrival of lanes, without any lanes that waited."""
         names = self._block_names(lanes, number)
         self._sync(CLEAR, self._lanes(lanes.numbers), names)
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
-        """The lanes, all of their blocks, waited for each other."""
+        """Log that the lanes, all of their blocks, waited for each other."""
         self._meet(lanes, self._block_names(lanes, _WHOLE))
 
     # What is found
 
     def finish(self) -> None:
-        """Replay the log when the launch has ended."""
+        """Replay the log, when the launch has ended."""
         accesses = [item for item in self._log if isinstance(item, Access)]
         if all(item.kind in (READ, POLL) for item in accesses):
             return
@@ -204,10 +204,10 @@ class GlobalRaces:
         replay.run()
 
     def _ordered(self, accesses: list[Access]) -> tuple[list[Item], dict[int, Same]]:
-        """Return the log with what atomics and volatile accesses order.
+        """Return the log with the order of atomics and volatile accesses.
 
-        In a program without fences, atomics and volatile accesses order nothing but themselves;
-        that matters only at places that plain accesses use too.
+        In a program without fences, atomics and volatile accesses order only themselves, which
+        matters only at places that plain accesses use too.
         """
         strong = [x for x in accesses if x.kind in (ATOMIC, FLAG, POLL)]
         plain = [x for x in accesses if x.kind in (READ, WRITE)]

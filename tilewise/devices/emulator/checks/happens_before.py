@@ -1,4 +1,4 @@
-"""Find which threads of a batch of blocks are ordered after which: happens-before, exactly.
+"""Find which threads of a batch of blocks are ordered after which (happens-before), exactly.
 
 Each thread has a vector clock (C. Fidge, 1988; F. Mattern, 1989), a row of
 :attr:`HappensBefore.known`. For every thread of its cluster the row says up to which of that
@@ -38,22 +38,22 @@ _CLOCKS = 1 << 24
 
 
 def agents(cluster_size: int, threads: int) -> int:
-    """Return how many clocks a cluster has: of its threads, and of the engines of its blocks."""
+    """Return the number of clocks of a cluster, of its threads and of the engines of its blocks."""
     return cluster_size * (threads + _engines(threads))
 
 
 def _engines(threads: int) -> int:
-    """Return how many engines a block has: its stores, its matrix units, its mbarriers."""
+    """Return the number of engines of a block: its stores, its matrix units, its mbarriers."""
     return 1 + -(-threads // WARPGROUP) + CLOCKS
 
 
 def batch_limit(cluster_size: int, threads: int) -> int:
-    """Return how many clusters a batch may have, so that its clocks stay within some 64 MB."""
+    """Return the most clusters of a batch, so that its clocks stay within some 64 MB."""
     return max(1, _CLOCKS // (2 * cluster_size * threads * agents(cluster_size, threads)))
 
 
 class HappensBefore:
-    """Keeps the clocks of one batch of blocks."""
+    """The clocks of one batch of blocks."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -70,7 +70,7 @@ class HappensBefore:
         )
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         geometry = self.machine.geometry
         self.agents = agents(geometry.cluster_size, geometry.threads)
         self._threads = geometry.cluster_size * geometry.threads
@@ -79,15 +79,15 @@ class HappensBefore:
         self.known: Clocks = np.zeros((geometry.count, self.width), np.int32)
         self.known[np.arange(geometry.count), self.own] = 1
         self.engines = _engines(geometry.threads)
-        # Of each block, the clocks of its engines: stores, matrix units, mbarriers.
+        # The clocks of each block's engines: stores, matrix units, mbarriers.
         self.clock: Clocks = np.zeros((geometry.block_count, self.engines), np.int32)
         self._engine: dict[str, Index] = {
             STORES: self.agent_of(geometry.block_of, 0),
             MATRICES: self.agent_of(geometry.block_of, 1 + geometry.thread_of // WARPGROUP),
         }
-        # Of barriers by their numbers, and of each block, what those who came left there.
+        # By a barrier's number, what the arriving threads of each block left there.
         self._arrived: dict[int, Clocks] = {}
-        # Of each lane, the clock of its stores, and of its latest groups, the last one first.
+        # The clock of each lane's stores, and of its latest groups, the last one first.
         self._issued: Clocks = np.zeros(geometry.count, np.int32)
         self._groups = {
             engine: np.zeros((geometry.count, self._depth), np.int32)
@@ -96,12 +96,12 @@ class HappensBefore:
         self.mbarriers.start()
 
     def agent_of(self, rows: Any, number: Any) -> Any:
-        """Return the agents, as the clusters number them, of engines of the blocks in ``rows``."""
+        """Return the agents, as the clusters number them, of engines of blocks in ``rows``."""
         rank = rows % self.machine.geometry.cluster_size
         return self._threads + rank * self.engines + number
 
     def _joined(self, lanes: Index, group: Index) -> tuple[Index, Clocks]:
-        """Return the numbers of the groups, and what the lanes of each know together."""
+        """Return the numbers of the groups, and the joint knowledge of the lanes of each."""
         order = np.argsort(group, kind="stable")
         sorted_group = group[order]
         starts = np.flatnonzero(np.r_[True, sorted_group[1:] != sorted_group[:-1]])
@@ -112,7 +112,7 @@ class HappensBefore:
         self.known[lanes, self.own[lanes]] += 1
 
     def release(self, lanes: Index, group: Index, into: Clocks) -> None:
-        """Lanes leave what they know in rows of ``into``; what they do later is later."""
+        """Leave the lanes' knowledge in rows of ``into``; later accesses have a later clock."""
         if not len(lanes):
             return
         numbers, together = self._joined(lanes, group)
@@ -120,11 +120,11 @@ class HappensBefore:
         self._tick(lanes)
 
     def acquire(self, lanes: Index, found: Clocks) -> None:
-        """Lanes learn what others left, a row for each lane."""
+        """Add to the lanes' knowledge what others left, a row for each lane."""
         self.known[lanes] = np.maximum(self.known[lanes], found)
 
     def meet(self, lanes: Index, group: Index) -> None:
-        """Lanes of each group wait for one another."""
+        """Join the knowledge of the lanes of each group, which wait for one another."""
         if not len(lanes):
             return
         numbers, together = self._joined(lanes, group)
@@ -132,18 +132,18 @@ class HappensBefore:
         self._tick(lanes)
 
     def memory_fence(self, lanes: Lanes) -> None:
-        """Lanes pass a fence that is not between proxies, which orders nothing by itself."""
+        """Ignore a fence that is not between proxies, since it orders nothing by itself."""
 
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
-        """Lanes that name each other in their masks waited for one another."""
+        """Join the knowledge of lanes that name each other in their masks, and waited."""
         self.meet(lanes.numbers, warp_names(lanes.pick(self.machine.geometry.warp_of), masks))
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
-        """The lanes, all of their blocks, waited for each other."""
+        """Join the knowledge of the lanes, all of their blocks, which waited for each other."""
         self.meet(lanes.numbers, lanes.pick(self.machine.geometry.block_of))
 
     def arrived(self, lanes: Lanes, number: int) -> None:
-        """Lanes came to a barrier of their blocks that not all of the block wait at."""
+        """Record that lanes arrived at a barrier at which not all of their blocks wait."""
         if number not in self._arrived:
             shape = (self.machine.geometry.block_count, self.width)
             self._arrived[number] = np.zeros(shape, np.int32)
@@ -151,23 +151,23 @@ class HappensBefore:
         self.release(lanes.numbers, block, self._arrived[number])
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there."""
+        """Record that a barrier opened for lanes that waited there."""
         block = lanes.pick(self.machine.geometry.block_of)
         self.acquire(lanes.numbers, self._arrived[number][block])
         self._arrived[number][block] = 0
 
     def unused(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        """Record that a barrier opened by the arrival of lanes, without any lanes that waited."""
         self._arrived[number][lanes.pick(self.machine.geometry.block_of)] = 0
 
     def fence(self, lanes: Lanes) -> None:
-        """A proxy fence stands between the lanes and all that they are ordered behind."""
+        """Record a proxy fence between the lanes and everything that they are ordered after."""
         known, numbers = self.known, lanes.numbers
         known[numbers, self.agents :] = known[numbers, : self._threads]
         self._tick(numbers)
 
     def commit(self, engine: str, lanes: Lanes) -> None:
-        """The lanes commit their groups (``commit_group``)."""
+        """Record that the lanes commit their groups (``commit_group``)."""
         numbers, groups = lanes.numbers, self._groups[engine]
         groups[numbers, 1:] = groups[numbers, :-1]
         if engine == STORES:
@@ -178,7 +178,7 @@ class HappensBefore:
             groups[numbers, 0] = self.clock[geometry.block_of[numbers], unit]
 
     def wait(self, engine: str, lanes: Lanes, allowed: int) -> None:
-        """All but the last ``allowed`` groups of the lanes have ended (``wait_group``)."""
+        """Record the end of all but the last ``allowed`` groups of the lanes (``wait_group``)."""
         numbers = lanes.numbers
         agent = self._engine[engine][numbers]
         done = self._groups[engine][numbers, allowed]

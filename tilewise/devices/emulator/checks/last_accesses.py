@@ -1,8 +1,8 @@
-"""Remember the last accesses to each place in shared memory, and find the races among them.
+"""Remember the last accesses to each place in shared memory, and find races among them.
 
-Two accesses to one place, of which one writes, are a race where the later one is not ordered behind
-the earlier (:mod:`~tilewise.devices.emulator.checks.happens_before`). As in FastTrack (C. Flanagan
-and S. Freund, PLDI 2009), the last write of each place is remembered, and the reads since.
+Two accesses to one place, of which one writes, are a race if the later one is not ordered after the
+earlier (:mod:`~tilewise.devices.emulator.checks.happens_before`). As in FastTrack (C. Flanagan and
+S. Freund, PLDI 2009), the last write of each place is remembered, and the reads since then.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _OTHER_SPACES = frozenset(("global", "local", "param", "const"))
 
 @dataclass
 class Access:
-    """Says which places in shared memory are touched, by whom, and at which of its clocks.
+    """An access to places in shared memory by an agent, at one of its clocks.
 
     Attributes
     ----------
     place : ndarray of intp, shape (n,)
-        Granules in the batch's storage.
+        The granules in the batch's storage.
     lane : ndarray of intp, shape (n,) or (1,)
-        For the report; of an engine, the thread that gave it the work.
+        The lane for the report; for an engine, the thread that gave it the work.
     agent, clock : ndarray, shape (n,) or (1,)
     low, high : int
         The first and the last granule.
     turn : ndarray of intp, shape (n,), optional
-        Of accesses made together that count as made one after another, the number of each.
+        The turn of each access, for accesses made together that count as made one after another.
     """
 
     place: Index
@@ -64,18 +64,18 @@ class Access:
 
 @dataclass
 class _Meeting:
-    """Says where an access meets an earlier one.
+    """The meeting of an access with an earlier one.
 
     Attributes
     ----------
     among : dict
-        Where the earlier one is kept, under ``key``.
+        The dictionary that holds the earlier one, under ``key``.
     seen, met : Access
-        The earlier one, and the part of it that is met.
+        The earlier access, and the part of it that is met.
     hit : ndarray of bool
-        Which of the earlier one's granules that is.
+        The earlier access's granules that are met.
     at : ndarray of intp
-        The later one's granules there.
+        The later access's granules there.
     """
 
     among: dict[Any, Access]
@@ -91,10 +91,10 @@ def _no_fence(kind: str) -> str:
 
 
 class LastAccesses(HappensBefore):
-    """Keeps the last accesses of one batch of blocks, and compares each new one with them."""
+    """The last accesses of one batch of blocks, with which each new one is compared."""
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         super().start()
         self._granule = self._smallest()
         size = len(self.machine.shared.data) // self._granule
@@ -129,13 +129,15 @@ class LastAccesses(HappensBefore):
         Parameters
         ----------
         knows : callable
-            Up to which clocks of other agents some of the access's granules are ordered.
+            A function that returns up to which clocks of other agents some of the access's granules
+            are ordered.
         key : object
-            Accesses with the same key touch the same places.
+            The key of the access; accesses with the same key touch the same places.
         same : ndarray of bool, optional
-            Of each granule, whether what is written was there already.
+            Whether the value written to each granule was there already.
         fenced : callable, optional
-            Of an engine's access: up to which clocks of threads there was a proxy fence.
+            A function for an engine's access that returns up to which clocks of threads there was a
+            proxy fence.
         """
         place = access.place
         bad, writer = self._unordered(access, knows)
@@ -166,9 +168,9 @@ class LastAccesses(HappensBefore):
             seen[key] = access
 
     def is_late(self, access: Access, knows: Knows, fenced: Knows) -> npt.NDArray[np.bool_]:
-        """Return at which of its granules :meth:`check` would report an engine's access.
+        """Return the granules at which :meth:`check` would report an engine's access.
 
-        Nothing is reported or remembered.
+        The method reports and remembers nothing.
         """
         bad, _ = self._unordered(access, knows)
         bad |= self._unfenced(access, knows, fenced)
@@ -183,7 +185,7 @@ class LastAccesses(HappensBefore):
     def _unordered(
         self, access: Access, knows: Knows
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
-        """Return which granules the last write of is not ordered before; and who wrote each."""
+        """Return the granules whose last write is not ordered before the access; and its writers."""
         writer = self._writer[access.place].astype(np.intp)
         if writer.max() < 0:
             return np.zeros(len(writer), np.bool_), writer
@@ -191,9 +193,9 @@ class LastAccesses(HappensBefore):
         return (writer >= 0) & (knows(slice(None), writer) < since), writer
 
     def _unfenced(self, access: Access, knows: Knows, fenced: Knows) -> npt.NDArray[np.bool_]:
-        """Return which granules of an engine's access need a proxy fence that is not there.
+        """Return the granules of an engine's access that lack a needed proxy fence.
 
-        Those are the granules that a thread wrote last, in an order before the access.
+        They are the granules that a thread wrote last, ordered before the access.
         """
         writer, since = self._writer[access.place].astype(np.intp), self._written_at[access.place]
         found: npt.NDArray[np.bool_] = (writer >= 0) & (writer < self._threads)
@@ -204,7 +206,7 @@ class LastAccesses(HappensBefore):
         return found
 
     def _meetings(self, access: Access) -> Iterator[_Meeting]:
-        """Go through the reads and the atomics since the last write that an access meets."""
+        """Yield the reads and the atomics since the last write that an access meets."""
         place, kind = access.place, access.kind
         against = {READ: (ATOMIC,), ATOMIC: (READ,), WRITE: (READ, ATOMIC)}[kind]
         row = self._row(access)
@@ -231,7 +233,7 @@ class LastAccesses(HappensBefore):
     def _check_seen(self, access: Access, knows: Knows, fenced: Knows | None) -> None:
         """Compare an access with the reads and the atomics since the last write.
 
-        What threads read or wrote, an engine may write only behind a proxy fence.
+        An engine may write what threads read or wrote only after a proxy fence.
         """
         left: list[tuple[list[int], dict[Any, Access], Access]] = []
         for meeting in self._meetings(access):
@@ -252,17 +254,17 @@ class LastAccesses(HappensBefore):
                 bad[at[late if len(late) > 1 else slice(None)]] = True
                 self._report(access, bad, missing, seen.op)
             if access.kind == WRITE:
-                # What is ordered behind this write is ordered behind those before it.
+                # An access ordered after this write is also ordered after those before it.
                 del meeting.among[meeting.key]
                 if not meeting.hit.all():
                     turns = [] if access.turn is None else np.unique(access.turn[at])[::-1].tolist()
                     left.append((turns, meeting.among, seen.pick(~meeting.hit)))
-        # Of copies made together, each in its turn would have put what it left of these last.
+        # Copies made together would, each in its turn, have put the rest of these last.
         for _, among, rest in sorted(left, key=lambda entry: entry[0]):
             among[object()] = rest
 
     def _row(self, access: Access) -> int:
-        """Return the only row of the batch that an access touches; -1 where there are several."""
+        """Return the only row of the batch that an access touches; -1 if there are several."""
         size = self.machine.shared.pitch // self._granule
         row = access.low // size
         return row if row == access.high // size else -1

@@ -1,6 +1,6 @@
-"""Log what a race check remembers of a run: accesses and what orders threads, in their order.
+"""The log of a race check: accesses, and what orders threads, in their order.
 
-Where the same thing happens again, the log gets the same item again. So two logs in which the same
+If the same thing happens again, the log gets the same item again. So two logs in which the same
 things happened are equal, and a log that was found clean is recognised.
 """
 
@@ -19,10 +19,13 @@ from tilewise.devices.emulator.threads.op import Op
 
 READ, WRITE, ATOMIC = "read", "write", "atomic access"
 ISSUE, ARRIVAL = "asynchronous copy", "arrival of a copy"
-"""A ``cp.async`` begins, and what it copied arrives; between them nobody may use the place."""
+"""The kinds of a ``cp.async`` that begins, and of the arrival of what it copied; between them
+nothing may use the place.
+"""
 POLL, FLAG = "volatile read", "volatile write"
-"""Accesses that may run beside each other and beside atomics: ``volatile``, ``relaxed``,
-``acquire``, ``release``."""
+"""The kinds of accesses that may run beside each other and beside atomics: ``volatile``,
+``relaxed``, ``acquire``, ``release``.
+"""
 CONFLICTS: dict[str, tuple[str, ...]] = {
     READ: (WRITE, ATOMIC, FLAG),
     POLL: (WRITE,),
@@ -30,26 +33,28 @@ CONFLICTS: dict[str, tuple[str, ...]] = {
     FLAG: (WRITE, READ),
     WRITE: (WRITE, ATOMIC, FLAG, READ, POLL),
 }
-"""For each kind of access, the kinds of earlier accesses that it makes a race with."""
+"""The kinds of earlier accesses that each kind of access races with."""
 
 RELEASE, ACQUIRE, FENCE, CLEAR = "release", "acquire", "fence", "clear"
 BLOCK, WARP, ADDRESS, MBARRIER, CLUSTER = (number << 60 for number in range(1, 6))
-"""What a variable that orders threads is: a barrier of a block, of a warp; an address of global
-memory; an mbarrier; a cluster's barrier. The number below it tells those of one kind apart."""
+"""The kinds of the variables that order threads: a barrier of a block, of a warp; an address of
+global memory; an mbarrier; a cluster's barrier. The number below the kind tells apart variables of
+one kind.
+"""
 VERBS = {
     READ: "reads", POLL: "reads", WRITE: "writes", FLAG: "writes", ATOMIC: "changes atomically",
     ISSUE: "copies to", ARRIVAL: "copies to",
 }  # fmt: skip
 
 Names = npt.NDArray[np.int64]
-"""The variables that an instruction's lanes order themselves by, one a lane."""
+"""The variables by which an instruction's lanes are ordered, one for each lane."""
 _MOST = 4096
 _WORD = 4
 
 
 @dataclass(frozen=True, eq=False)
 class Access:
-    """Says where each lane of an instruction accesses memory.
+    """The places at which the lanes of an instruction access memory.
 
     Attributes
     ----------
@@ -57,7 +62,7 @@ class Access:
     units : ndarray of intp, shape (n,)
         Each lane's address, divided by the access's width.
     width : int
-        Bytes.
+        The width in bytes.
     pattern : SharedPattern or None
         The pattern that this was made from, kept alive so that its ``id`` stays its own.
     is_in_turn : bool
@@ -73,7 +78,7 @@ class Access:
     is_in_turn: bool = False
 
     def in_turn(self) -> list[Access]:
-        """Return the accesses, of one lane each, that this one stands for."""
+        """Return the accesses, of one lane each, that this one represents."""
         if not self.is_in_turn:
             return [self]
         starts = np.flatnonzero(self.lanes[1:] != self.lanes[:-1]) + 1
@@ -95,19 +100,19 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Sync:
-    """Says that lanes leave what they know in variables, take it from there, or pass a fence.
+    """A release, an acquisition or a fence of lanes, by variables.
 
     Attributes
     ----------
     kind : str
-        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`; or :data:`CLEAR`, where what lanes left
-        is taken by nobody, and gone.
+        :data:`RELEASE`, :data:`ACQUIRE` or :data:`FENCE`; or :data:`CLEAR` if no lane acquires what
+        lanes released.
     names : ndarray of int64, shape (lanes,)
         The variable of each lane.
     is_fenced : bool
-        For a release: whether a lane releases only what it did before its last fence.
+        Whether a release covers only what a lane did before its last fence.
     clears : bool
-        For an acquisition: whether the variables are empty afterwards.
+        Whether the variables are empty after an acquisition.
     """
 
     kind: str
@@ -125,12 +130,12 @@ Item = Access | Sync
 
 
 def granule_of(log: Sequence[Item]) -> int:
-    """Return the width of the narrowest access, 4 bytes at most."""
+    """Return the width of the narrowest access, at most 4 bytes."""
     return min(_WORD, *(item.width for item in log if isinstance(item, Access)))
 
 
 class Items:
-    """Makes the items of logs; what happens again gets the item that it got before."""
+    """The items of logs; a repeated event gets the item that it got before."""
 
     def __init__(self) -> None:
         self._accesses: dict[tuple[int, str], Access] = {}
@@ -174,10 +179,10 @@ class Items:
 
 
 def warp_names(warps: npt.NDArray[np.integer[Any]], masks: npt.NDArray[np.uint64]) -> Names:
-    """Return for each lane, by its warp, the variable at which it meets those with its mask."""
+    """Return for each lane, by its warp, the variable at which it meets the lanes with its mask."""
     return WARP + (warps.astype(np.int64) << 32) + masks.astype(np.int64)
 
 
 def block_names(blocks: npt.NDArray[np.integer[Any]], number: int) -> Names:
-    """Return for each lane, by its block, the variable at which it meets that at a barrier."""
+    """Return for each lane, by its block, the variable at which its block meets at a barrier."""
     return BLOCK + (number << 40) + blocks.astype(np.int64)

@@ -1,4 +1,4 @@
-"""Follow what mbarriers order, and find waits that an older phase could end.
+"""Follow the order that mbarriers give threads, and find waits that an older phase could end.
 
 An arrival leaves at the mbarrier what its thread knows. Who waits for the phase takes that over
 when the phase has ended. Each mbarrier has a clock beside those of the threads: it ticks at every
@@ -30,41 +30,42 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.checks.happens_before import Clocks, HappensBefore
 
 CLOCKS = 16
-"""Clocks of a block's mbarriers. Where it has more, some share a clock: who knows of the later
-event counts as knowing of the earlier one."""
+"""The number of clocks for a block's mbarriers. With more mbarriers, some share a clock, and a
+thread that knows the later event counts as knowing the earlier one.
+"""
 _Numbers = npt.NDArray[np.int64]
 
 
 class _Waits:
-    """Keeps the last wait of each lane at each mbarrier of its block; shape (lanes, mbarriers).
+    """The last wait of each lane at each mbarrier of its block; shape (lanes, mbarriers).
 
     Attributes
     ----------
     ended : ndarray of int32
-        How many phases had ended when it passed, plus 1; 0 where it never waited.
+        The number of phases that had ended when the lane passed, plus 1; 0 if it never waited.
     clock : ndarray of int32
-        The lane's own clock then.
+        The lane's own clock at that time.
     op : ndarray of int32
-        The instruction, plus 1; 0 of a wait by a state.
+        The instruction, plus 1; 0 for a wait by a state.
     again, knew : ndarray of int32
-        The instruction, plus 1, that waited for the same phase again, after the lane had handed
-        something on; and what the lane knew of the mbarrier then.
+        The instruction, plus 1, that waited for the same phase again after the lane had released
+        something; and what the lane knew of the mbarrier then.
     """
 
     def __init__(self, count: int) -> None:
         self.ended, self.clock, self.op, self.again, self.knew = np.zeros((5, count, 0), np.int32)
 
     def widen(self, mbarriers: int) -> None:
-        """Make room for so many mbarriers of a block."""
+        """Make room for a number of mbarriers of a block."""
         more = mbarriers - self.ended.shape[1]
         if more > 0:
-            more = max(more, CLOCKS)  # they are initialised one after another
+            more = max(more, CLOCKS)  # as they are initialised one after another
             for name, table in vars(self).items():
                 setattr(self, name, np.pad(table, ((0, 0), (0, more))))
 
 
 class MbarrierOrder:
-    """Keeps what is known at the mbarriers of one batch of blocks, and who waited for which phase.
+    """What is known at the mbarriers of one batch of blocks, and who waited for which phase.
 
     Mbarriers are given by their numbers in the batch, in the order in which they were initialised.
     """
@@ -73,18 +74,18 @@ class MbarrierOrder:
         self._order = order
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         order, geometry = self._order, self._order.machine.geometry
         self._maker: Index = np.zeros(0, np.intp)
         self._made_at: Clocks = np.zeros(0, np.int32)
         self._left: Clocks = np.zeros((0, order.width), np.int32)
         self._found: Clocks = np.zeros((0, order.width), np.int32)
         self._row: Index = np.zeros(0, np.intp)
-        # Its number in its block, its clock's number there, and that among those of the cluster.
+        # Its number in its block, its clock's number there, and its clock's number in the cluster.
         self._ordinal: Index = np.zeros(0, np.intp)
         self._clock: Index = np.zeros(0, np.intp)
         self._agent: Index = np.zeros(0, np.intp)
-        # At which of its clocks the last phase ended, and the one before.
+        # The clocks at which the last phase ended, and the one before.
         self._ends: Clocks = np.zeros((0, 2), np.int32)
         self._held: Index = np.zeros(geometry.block_count, np.intp)
         self._waits = _Waits(geometry.count)
@@ -92,7 +93,7 @@ class MbarrierOrder:
     # What happens
 
     def made(self, makers: Index, rows: Index) -> None:
-        """Lanes initialised mbarriers of the blocks in ``rows``, one each."""
+        """Record that lanes initialised mbarriers of the blocks in ``rows``, one each."""
         order = self._order
         ordinal = np.empty(len(rows), np.intp)
         for i, row in enumerate(rows):
@@ -112,7 +113,7 @@ class MbarrierOrder:
         self._waits.widen(int(self._held.max(initial=0)))
 
     def check_made(self, op: Op, lanes: Index, barrier: Index) -> None:
-        """A barrier's initialisation must be ordered before its use."""
+        """Check that a barrier's initialisation is ordered before its use."""
         self._report(
             op, lanes, barrier, self.is_unmade(lanes, barrier),
             "uses the mbarrier {} with no barrier after its initialisation by another thread",
@@ -126,14 +127,17 @@ class MbarrierOrder:
         return unmade
 
     def arrived(self, lanes: Index, barrier: Index) -> None:
-        """Lanes arrive, and leave what they know."""
+        """Record that lanes arrive, and leave what they know."""
         self._order.release(lanes, barrier, self._left)
 
     def issued(self, barrier: Index) -> tuple[Index, Clocks]:
-        """Give bulk copies that complete at barriers, one after another, their agents, and each its
-        time by that clock."""
+        """Return the agents of bulk copies that complete at barriers, and their times by those
+        clocks.
+
+        The copies are issued one after another.
+        """
         agent = self._agent[barrier]
-        # Of copies by one clock, each is later than those before it.
+        # Among copies with one clock, each is later than those before it.
         clock = self._row[barrier] * self._order.engines + self._clock[barrier]
         order = np.argsort(clock, kind="stable")
         ahead = np.arange(len(order)) - np.searchsorted(clock[order], clock[order])
@@ -148,13 +152,15 @@ class MbarrierOrder:
         return found
 
     def completed(self, lanes: Index, barrier: Index, now: Clocks) -> None:
-        """Copies that each lane issued to a barrier have ended, and it learns it as of its clock's
-        time ``now``."""
+        """Record that copies that each lane issued to a barrier have ended.
+
+        The barrier learns that as of its clock's time ``now``.
+        """
         self._order.release(lanes, barrier, self._left)
         np.maximum.at(self._left, (barrier, self._agent[barrier]), now)
 
     def ended(self, done: Index) -> None:
-        """Phases of barriers ended."""
+        """Record that phases of barriers ended."""
         now = self._tick(done)
         self._left[done, self._agent[done]] = now
         self._ends[done] = np.stack((now, self._ends[done, 0]), axis=1)
@@ -163,14 +169,14 @@ class MbarrierOrder:
         self._check_turned(done)
 
     def _tick(self, barrier: Index) -> Clocks:
-        """Let the clocks of barriers go on, and return what they show."""
+        """Advance the clocks of barriers, and return their new times."""
         np.add.at(self._order.clock, (self._row[barrier], self._clock[barrier]), 1)
         return self.now(barrier)
 
     # Who waits
 
     def asked(self, op: Op, lanes: Index, barrier: Index, goes: npt.NDArray[np.bool_]) -> None:
-        """Lanes ask by parity; the phase has ended for those that go on at once.
+        """Record that lanes ask by parity; the phase has ended for those that go on at once.
 
         Each must know that the phase before the one that it waits for has ended.
         """
@@ -185,7 +191,7 @@ class MbarrierOrder:
     def passed(
         self, op: Op, lanes: Index, barrier: Index, ended: _Numbers, by_parity: bool
     ) -> None:
-        """Lanes go on behind a wait; ``ended`` phases of each one's barrier had ended."""
+        """Record that lanes pass a wait; ``ended`` phases of each lane's barrier had ended."""
         order, waits = self._order, self._waits
         order.acquire(lanes, self._found[barrier])
         at, own = self._ordinal[barrier], order.known[lanes, order.own[lanes]]
@@ -202,10 +208,10 @@ class MbarrierOrder:
             waits.op[first], waits.again[first] = (op.index + 1) * by_parity, 0
 
     def _check_turned(self, done: Index) -> None:
-        """Phases ended; one of those who waited for the phase before must have let each end.
+        """Check that one of those who waited for the phase before let each phase end.
 
-        Else, in another order of the run, they would find this phase ended too, and wait for the
-        next one of the same parity.
+        Otherwise, in another order of the run, they would find this phase ended too, and wait for
+        the next one with the same parity.
         """
         machine, order, waits = self._order.machine, self._order, self._waits
         threads = machine.geometry.threads
@@ -225,7 +231,7 @@ class MbarrierOrder:
             )  # fmt: skip
 
     def end(self) -> None:
-        """The batch ended: report waits with an old parity."""
+        """End the batch: report waits with an old parity."""
         machine, order, waits = self._order.machine, self._order, self._waits
         lanes, at = np.nonzero(waits.again)
         if not len(lanes):

@@ -1,7 +1,7 @@
 """Find races in kernels that synchronise by more than the block's barrier.
 
-All accesses to shared memory come here: those of threads, and those of the engines that copy and
-multiply beside them.
+All accesses to shared memory are checked here: those of threads, and those of the engines that copy
+and multiply beside them.
 
 Bulk copies and ``wgmma`` touch memory through another proxy than threads do, and causality order
 goes from one proxy to another only by a proxy fence (PTX ISA 8.6 and "Causality Order"). So there
@@ -40,22 +40,22 @@ def needed(program: Program) -> bool:
 
 
 class Ordering(LastAccesses):
-    """Takes what touches the shared memory of one batch of blocks, and finds the races in it."""
+    """The accesses to the shared memory of a batch of blocks, and the search for their races."""
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         super().start()
         self._on_the_way: npt.NDArray[np.int32] | None = None
         self._places: dict[int, tuple[SharedPattern, Index, Index, int, int]] = {}
-        # Of each block and each agent of another one, its last access there: clock, lane, op.
+        # The last access of each agent of another block to each block: clock, lane, op.
         blocks = self.machine.geometry.block_count
         self._visit: Clocks = np.zeros((3, blocks, self.agents), np.int32)
 
     def forget(self) -> None:
-        """Nothing is kept from batch to batch."""
+        """Do nothing, since nothing is kept from batch to batch."""
 
     def end(self) -> None:
-        """The batch ended; no block may end before others have done with its shared memory."""
+        """End the batch: no block may end before others have finished with its shared memory."""
         self.mbarriers.end()
         geometry = self.machine.geometry
         if geometry.cluster_size == 1 or self.machine.live_count:
@@ -73,7 +73,7 @@ class Ordering(LastAccesses):
             )
 
     def reached(self, op: Op, lanes: Index, rows: Index) -> None:
-        """Lanes touch something in the shared memory of the blocks in ``rows``."""
+        """Record that lanes access something in the shared memory of the blocks in ``rows``."""
         geometry = self.machine.geometry
         if geometry.cluster_size == 1:
             return
@@ -89,7 +89,7 @@ class Ordering(LastAccesses):
     def note(
         self, pattern: SharedPattern, kind: str, op: Op, same: npt.NDArray[np.bool_] | None = None
     ) -> None:
-        """Threads touch shared memory; ``same`` says who writes what was there already."""
+        """Check an access of threads; ``same`` says who writes the value that was there already."""
         if not pattern.lanes.count:
             return
         place, lane, low, high = self._touched(pattern, op.width)
@@ -104,7 +104,7 @@ class Ordering(LastAccesses):
         self.check(access, lambda which, others: known[lane[which], others], id(pattern), same)
 
     def _check_copies(self, access: Access, kind: str) -> None:
-        """Report uses of what a ``cp.async`` is on its way to, which its own thread may not use."""
+        """Report uses, even by its own thread, of a place that a ``cp.async`` is copying to."""
         if kind == ISSUE and self._on_the_way is None:
             self._on_the_way = np.zeros(len(self._writer), np.int32)
         if (way := self._on_the_way) is None:
@@ -122,8 +122,11 @@ class Ordering(LastAccesses):
     def copied(
         self, op: Op, lane: int, row: int, offset: int, width: int, kind: str, barrier: int | None
     ) -> None:
-        """A bulk copy that a lane issued touches ``width`` bytes of the shared memory of the block
-        in ``row``; it completes at a ``barrier``, or by ``wait_group`` where that is None."""
+        """Check the access of a bulk copy that a lane issued to the shared memory of a block.
+
+        It accesses ``width`` bytes of the block in ``row``, and completes at a ``barrier``, or by
+        ``wait_group`` if that is None.
+        """
         own = self.machine.geometry.block_of[lane]
         if barrier is None:
             self.clock[own, 0] += 1
@@ -138,18 +141,18 @@ class Ordering(LastAccesses):
         self._engine_access(op, np.array([lane]), agent, row, offsets, width, kind, clock)
 
     def first_late(self, op: Op, lanes: Index, offsets: Index, width: int, barrier: Index) -> int:
-        """Return how many of some bulk loads come before the first that has a race to report.
+        """Return the number of bulk loads before the first one that has a race to report.
 
         Parameters
         ----------
         lanes : ndarray of intp, shape (n,)
-            Each issues one load, to its own block.
+            The lanes, each of which issues one load, to its own block.
         offsets : ndarray of int64, shape (n,)
-            In the block's shared memory; no two of them overlap.
+            The offsets in the block's shared memory; no two of the loads overlap.
         width : int
-            Bytes of each.
+            The bytes of each load.
         barrier : ndarray of intp, shape (n,)
-            The mbarrier that each completes at.
+            The mbarrier at which each load completes.
         """
         if self.machine.faults.has("race", op.index):
             return len(lanes)
@@ -161,7 +164,7 @@ class Ordering(LastAccesses):
         return int(late.argmax()) if late.any() else len(late)
 
     def loaded(self, op: Op, lanes: Index, offsets: Index, width: int, barrier: Index) -> None:
-        """Bulk loads were issued one after another, and have ended; see :meth:`first_late`."""
+        """Record bulk loads that were issued in turn and have ended; see :meth:`first_late`."""
         agent, clock = self.mbarriers.issued(barrier)
         pieces = max(1, width // self._granule)
         access, knows, fenced = self._loads(
@@ -191,7 +194,7 @@ class Ordering(LastAccesses):
     def multiplied(
         self, op: Op, lanes: Index, row: int, offsets: npt.NDArray[np.int64], width: int
     ) -> None:
-        """A warpgroup's matrix unit reads ``width`` bytes at each of ``offsets``."""
+        """Check that a warpgroup's matrix unit may read ``width`` bytes at each of ``offsets``."""
         unit = 1 + self.machine.geometry.thread_of[lanes[0]] // WARPGROUP
         self.clock[row, unit] += 1
         clock = self.clock[row, unit]
@@ -224,14 +227,16 @@ class Ordering(LastAccesses):
         )  # fmt: skip
 
     def _touched(self, pattern: SharedPattern, width: int) -> tuple[Index, Index, int, int]:
-        """Return the granules that a pattern's lanes touch, the lane of each of them, and the first
-        and the last granule."""
+        """Return the granules that a pattern's lanes touch, and the lane of each.
+
+        Return also the first and the last granule.
+        """
         kept = self._places.get(id(pattern))
         if kept is None:
             pieces = max(1, width // self._granule)
             place = _spread(pattern.gather * pieces, pieces)
             lane = np.repeat(pattern.lanes.numbers, pieces)
-            # The pattern is kept too, so that no other one gets its identity.
+            # The pattern is kept too, so that no other one gets its ``id``.
             if len(self._places) == _REMEMBERED:
                 self._places.clear()
             low, high = int(place.min()), int(place.max())

@@ -1,4 +1,4 @@
-"""Find which bits of an arithmetic instruction's results are undefined, by its operands' bits.
+"""Find the undefined bits of an arithmetic instruction's results, from its operands' bits.
 
 Moves, shifts, permutations and conversions of integers take each bit where its value goes. A
 bitwise operation's result is undefined where an undefined bit can change it, and a selection's
@@ -19,12 +19,15 @@ from tilewise.devices.emulator.ptx.types import DTYPES, TYPE_BYTES
 
 Bits = npt.NDArray[np.uint64]
 Rule = Callable[[list[Bits], list[npt.NDArray[Any]]], list[Bits]]
-"""From each operand's undefined bits and values, all of shape (lanes,), to each result's."""
+"""A function from the undefined bits and the values of each operand, of shape (lanes,), to the
+undefined bits of each result.
+"""
 
 _BITWISE = frozenset(("and", "or", "xor", "not", "lop3"))
 _MOVING = {"shl": 1, "shr": 1, "shf": 2, "prmt": 2, "brev": 1, "bfe": 1, "bfi": 2, "cvt": 1}
-"""Instructions that take bits elsewhere, and how many of their operands hold the bits; the others
-say where to."""
+"""The number of operands that hold the bits, for instructions that move bits; the other operands
+say where to.
+"""
 
 
 def full(type_: str) -> np.uint64:
@@ -117,7 +120,7 @@ def _selected(
     def run(given: list[Bits], values: list[npt.NDArray[Any]]) -> list[Bits]:
         first, second, by = given
         chosen = np.where(is_first(values[2]), first, second)
-        # Whatever is chosen, bits that both define and have in common are defined.
+        # For any choice, bits that both define and have in common are defined.
         either = first | second | (_released(values[0]) ^ _released(values[1]))
         return [np.where(by != 0, either, chosen)]
 

@@ -1,9 +1,9 @@
-"""Find races in shared memory: two threads use one place, one of them writes, nothing orders them.
+"""Find races in shared memory: unordered accesses of two threads to one place, one a write.
 
-Every access is logged, and so is everything that orders threads, until the block's next whole
+Every access is logged, and so is everything that orders threads, up to the block's next whole
 barrier, which orders every thread after every other. Then the log is replayed
-(:mod:`~tilewise.devices.emulator.checks.replay`). Most logs repeat, as each phase of a tiled kernel
-is like the one before; a log that was found clean is recognised by its items and not replayed.
+(:mod:`~tilewise.devices.emulator.checks.replay`). Most logs repeat, because the phases of a tiled
+kernel are alike; a log that was found clean is recognised by its items and not replayed.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def note_same_value(later: Op, earlier: Op, place: Place, lane: int) -> None:
 
 
 class Races:
-    """Logs what one batch of blocks does to shared memory, and finds the races in it."""
+    """The log of a batch of blocks' accesses to shared memory, and the search for races in it."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -78,7 +78,7 @@ class Races:
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         self._log: list[Item] = []
         self._same: dict[int, Same] = {}
 
@@ -90,12 +90,12 @@ class Races:
     # What happens
 
     def note(self, pattern: SharedPattern, kind: str, op: Op, same: Same | None = None) -> None:
-        """An access happened.
+        """Log an access.
 
         Parameters
         ----------
         same : ndarray of bool, optional
-            Of a write, which lanes wrote what was there already; none of them if None.
+            For a write, the lanes that wrote the value that was there already; None for no lane.
         """
         if self._spins and op.instruction.is_strong:
             kind = {READ: POLL, WRITE: FLAG}.get(kind, kind)
@@ -104,25 +104,25 @@ class Races:
         self._log.append(self._items.access(pattern, kind, op))
 
     def warp_barrier(self, lanes: Lanes, masks: npt.NDArray[np.uint64]) -> None:
-        """Lanes that name each other in their masks waited for one another."""
+        """Log that lanes that name each other in their masks waited for one another."""
         names = warp_names(lanes.pick(self.machine.geometry.warp_of), masks)
         self._sync(RELEASE, lanes, names)
         self._sync(ACQUIRE, lanes, names)
 
     def arrived(self, lanes: Lanes, number: int) -> None:
-        """Lanes came to a barrier of their blocks that not all of the block wait at."""
+        """Log that lanes arrived at a barrier at which not all of their blocks wait."""
         self._sync(RELEASE, lanes, self._block_names(lanes, number))
 
     def opened(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened for lanes that waited there."""
+        """Log that a barrier opened for lanes that waited there."""
         self._sync(ACQUIRE, lanes, self._block_names(lanes, number))
 
     def unused(self, lanes: Lanes, number: int) -> None:
-        """A barrier opened by the arrival of lanes, and nobody waited there."""
+        """Log that a barrier opened by the arrival of lanes, without any lanes that waited."""
         self._sync(CLEAR, lanes, self._block_names(lanes, number))
 
     def memory_fence(self, lanes: Lanes) -> None:
-        """Lanes pass a fence."""
+        """Log that lanes pass a fence."""
         if self._spins:
             self._sync(FENCE, lanes, np.zeros(lanes.count, np.int64))
 
@@ -133,8 +133,10 @@ class Races:
         self._log.append(self._items.sync(kind, lanes.numbers, names))
 
     def block_barrier(self, blocks: npt.NDArray[np.bool_] | None, lanes: Lanes) -> None:
-        """The lanes, all of their blocks (of all if None), waited for each other: look at what
-        they did before."""
+        """Check what the lanes, all of their blocks (or of all for None), did before a barrier.
+
+        They waited for each other there.
+        """
         if blocks is None or blocks.all():
             log, self._log = self._log, []
             same, self._same = self._same, {}
@@ -148,7 +150,7 @@ class Races:
     def _parted(
         self, log: Sequence[Item], same: dict[int, Same], blocks: npt.NDArray[np.bool_]
     ) -> tuple[_Log, _Log]:
-        """Return the part of a log that is of some blocks, and the rest."""
+        """Return the part of a log that belongs to some blocks, and the rest."""
         geometry = self.machine.geometry
         mine: _Log = ([], {})
         rest: _Log = ([], {})
@@ -170,7 +172,7 @@ class Races:
         return mine, rest
 
     def end(self) -> None:
-        """The batch ended."""
+        """End the batch."""
         log, self._log = self._log, []
         same, self._same = self._same, {}
         self._look(log, same)
@@ -205,7 +207,7 @@ class Races:
     def _look_by_halves(
         self, log: Sequence[Item], same: dict[int, Same], error: TooManyClassesError
     ) -> None:
-        """Look at half of the log's blocks and then at the others, which are never ordered."""
+        """Check one half of the log's blocks and then the other; blocks are never ordered."""
         geometry = self.machine.geometry
         present = np.unique(np.concatenate([self._items.blocks(item, geometry) for item in log]))
         if len(present) < 2:
@@ -221,7 +223,7 @@ class Races:
     def _ordered(
         self, log: Sequence[Item], same: dict[int, Same]
     ) -> tuple[list[Item], dict[int, Same]]:
-        """Return the log with what flags and locks order: places that loops wait by."""
+        """Return the log with the order of flags and locks, at places that loops wait by."""
         accesses = [item for item in log if isinstance(item, Access)]
         flags = addresses([item for item in accesses if item.op.index in self._spins])
         found: list[Item] = []

@@ -1,7 +1,7 @@
-"""Replay a log and find each access that no order puts after an earlier conflicting one.
+"""Replay a log, and find each access that no order puts after an earlier conflicting one.
 
 For each place the last write is kept, and the reads since that write. As in FastTrack (C. Flanagan
-and S. Freund, PLDI 2009) one read stands for all that are ordered before it.
+and S. Freund, PLDI 2009), one read represents all reads that are ordered before it.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _NOBODY, _SEVERAL = -1, -2
 
 @dataclass(frozen=True)
 class Conflict:
-    """Says which lanes of an access are not ordered after an earlier access.
+    """A conflict between lanes of an access and an earlier access.
 
     Attributes
     ----------
     later, earlier : Access
     lane : int
-        The first of the later one's lanes.
+        The first of the later access's lanes.
     granule : int
-        Where it meets the earlier one.
+        The granule at which it meets the earlier access.
     others : int
-        How many other lanes do.
+        The number of other lanes that meet it.
     earlier_lane : int
-        Whose access the earlier one was; -1 where it was one of several lanes.
+        The lane of the earlier access; -1 if it was one of several lanes.
     is_same : bool
-        Whether all of them write what was there.
+        Whether all of them write the value that was there.
     """
 
     later: Access
@@ -60,14 +60,14 @@ class Conflict:
 
 
 class _Table:
-    """Keeps the last accesses of one kind to each place."""
+    """The last accesses of one kind to each place."""
 
     def __init__(self, size: int, kind: str) -> None:
         self.is_strong = kind in (ATOMIC, FLAG, POLL)
         self.lane = np.full(size, _NOBODY, np.int32)
         self.epoch: Clocks = np.zeros(size, np.int32)
         self.number = np.zeros(size, np.int32)
-        # Of places that several lanes read: all the accesses, the last of each item.
+        # For places that several lanes read, all accesses, the last one of each item.
         self.all: dict[Item, tuple[Index, Index, Clocks, int]] = {}
 
     def put(self, place: Index, lane: Index, epoch: Clocks | None, number: int) -> None:
@@ -77,21 +77,21 @@ class _Table:
 
 
 class Replay:
-    """Goes through one log, once.
+    """The replay of one log.
 
     Parameters
     ----------
     log : sequence of items
     same : mapping
-        For writes, by their position in the log: which lanes wrote the value that was there.
+        By a write's position in the log, the lanes that wrote the value that was there.
     granule : int
-        Bytes.
+        The bytes of a granule.
     places : int or ndarray of intp
-        How many granules the memory has; or the numbers of those that are reached, sorted.
+        The number of granules of the memory; or the sorted numbers of those that are accessed.
     block_of : ndarray of intp
-        Of each lane, its block, or zeros; as :class:`ClassClocks` takes it.
+        The block of each lane, or zeros, as in :class:`ClassClocks`.
     report : callable
-        Takes a :class:`Conflict`.
+        A function that is called with each :class:`Conflict`.
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class Replay:
         self.is_clean = True
 
     def run(self) -> bool:
-        """Go through the log; return whether no conflict was found, not even of equal values."""
+        """Replay the log; return whether no conflict was found, not even one of equal values."""
         for number, item in enumerate(self._log):
             if isinstance(item, Sync):
                 assert self._clocks is not None
@@ -149,7 +149,7 @@ class Replay:
         if kind == WRITE:
             table.put(place, lane, epoch, number)
             for earlier, seen in self._tables.items():
-                # What is ordered behind this write is ordered behind those before it.
+                # An access ordered after this write is also ordered after those before it.
                 if earlier != WRITE:
                     seen.lane[place] = _NOBODY
             return
@@ -256,7 +256,7 @@ class Replay:
         return bad, which
 
     def _check_copies(self, number: int, access: Access, place: Index, lane: Index) -> None:
-        """Report uses of what a copy is on its way to, which its own thread may not use either."""
+        """Report uses of a place that a copy is on its way to, even by its own thread."""
         if access.kind == ISSUE:
             if self._on_the_way is None:
                 self._on_the_way = np.zeros(self._size, np.int32)

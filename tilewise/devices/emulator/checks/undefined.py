@@ -1,11 +1,11 @@
-"""Follow values that nobody wrote from the load to where they decide something.
+"""Follow uninitialised values from the load to where they decide something.
 
-A compiler may load before it knows whether the value is wanted: ``found ? value : -1`` becomes a
-load and a ``selp``. So a load of memory that nobody wrote is no fault by itself. Which bits of
-which registers came from there is kept beside the registers, follows the values through
-arithmetic, shuffles, and stores to shared and local memory, and is a fault where it decides: a
-branch, an address, a vote of a warp, or a store to global memory (Stepanov and
-Serebryany, *MemorySanitizer: fast detector of uninitialized memory use in C++*, CGO 2015).
+A compiler may load a value before it knows whether the value is used: ``found ? value : -1``
+becomes a load and a ``selp``. So a load of uninitialised memory is not a fault by itself. The bits
+of registers that came from there are recorded, and followed through arithmetic, shuffles, and
+stores to shared and local memory. It is a fault if they decide something: a branch, an address, a
+vote of a warp, or a store to global memory (Stepanov and Serebryany, *MemorySanitizer: fast
+detector of uninitialized memory use in C++*, CGO 2015).
 
 As long as no register holds such bits, nothing is done.
 """
@@ -31,15 +31,16 @@ if TYPE_CHECKING:
 Bools = npt.NDArray[np.bool_]
 Origins = npt.NDArray[np.int32]
 Describe = Callable[[int], tuple[str, Place | None]]
-"""From the position of a lane in those that read to what it read, and where."""
+"""A function from the position of a lane among the readers to what it read, and where."""
 
 _KEPT = 4096
-"""Reads of one batch that are told apart; of those beyond, only the instruction is."""
+"""The most reads of one batch that are told apart; of further ones only the instruction is known.
+"""
 
 
 @dataclass(frozen=True)
 class _Read:
-    """Remembers one run of a load that met memory which nobody wrote."""
+    """A run of a load that read uninitialised memory."""
 
     op: Op
     lanes: Index
@@ -47,31 +48,31 @@ class _Read:
 
 
 def _only(describe: Describe, at: int) -> Describe:
-    """Return what describes the read of one lane, which is the only one."""
+    """Return a function that describes the read of a single lane."""
     return lambda _: describe(at)
 
 
 class Undefined:
-    """Keeps and follows the undefined bits in the registers of a batch.
+    """The undefined bits in the registers of a batch, and how they propagate.
 
     Attributes
     ----------
     shadows : dict
-        By the slot of a register; only of those that have undefined bits. Whoever runs
-        instructions asks for it, and calls :meth:`run` and :meth:`check` where it is not empty.
+        The shadows of the registers that have undefined bits, by slot. The code that runs
+        instructions reads it, and calls :meth:`run` and :meth:`check` if it is not empty.
     """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.shadows: dict[int, Shadow] = {}
-        # By their numbers; what is made of several loads' values comes from several reads.
+        # The reads by number; a value computed from several loads comes from several reads.
         self._reads: list[tuple[_Read, ...]] = []
         self._latest: dict[int, int] = {}
         self._unions: dict[tuple[int, int], int] = {}
         self._flows: dict[int, Flow] = {}
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         self.shadows.clear()
         self._reads.clear()
         self._latest.clear()
@@ -82,16 +83,16 @@ class Undefined:
     def found(
         self, op: Op, lanes: Index, lacks: Bytes, origin: Origins, describe: Describe
     ) -> None:
-        """Take note that lanes load bits which nobody wrote.
+        """Record that lanes load uninitialised bits.
 
         Parameters
         ----------
         lanes : ndarray of intp
         lacks : ndarray of uint8, shape (len(lanes), bytes)
-            For each byte, the bits that nobody wrote.
+            The uninitialised bits of each byte.
         origin : ndarray of int32, shape (len(lanes),)
-            For each lane the read that the bits come from, as a store left it in memory; 0 where
-            nobody wrote there at all.
+            The read that each lane's bits come from, as a store left it in memory; 0 if nothing
+            wrote there at all.
         describe : callable
         """
         if not self._is_followed(op):
@@ -105,7 +106,7 @@ class Undefined:
             return
         if op.spread is None:
             reads: Any = self._remember(_Read(op, lanes, describe))
-        else:  # other lanes get the values: who uses them does not say which row they are of
+        else:  # other lanes get the values, and their user does not say which row they are of
             reads = [
                 self._remember(_Read(op, lanes[i : i + 1], _only(describe, i)))
                 for i in range(len(lanes))
@@ -115,10 +116,10 @@ class Undefined:
             self._set(target, some, bits, origins)
 
     def _is_followed(self, op: Op) -> bool:
-        """Return whether registers get the values, and nothing else does.
+        """Return whether only registers get the values.
 
-        A compiler moves no volatile load, but what decides nothing does no harm there either.
-        Functions that call themselves save their registers without what is kept here.
+        A compiler moves no volatile load, but a value that decides nothing does no harm there
+        either. Recursive functions save their registers without what is kept here.
         """
         is_load = op.instruction.opcode in ("ld", "ldu", "ldmatrix")
         return is_load and not self.machine.program.recursive
@@ -145,7 +146,7 @@ class Undefined:
         return joined
 
     def _union(self, one: int, other: int) -> int:
-        """Return the number of two sets of reads together, with one read of each instruction."""
+        """Return the number of the union of two sets of reads, one read of each instruction."""
         first, second = self._reads[one - 1], self._reads[other - 1]
         ops = {read.op.index for read in first}
         more = tuple(read for read in second if read.op.index not in ops)
@@ -181,7 +182,7 @@ class Undefined:
             self._store(op, flow, chosen)
 
     def check(self, op: Op, lanes: Lanes) -> None:
-        """Check what an instruction uses that may send lanes elsewhere or makes them wait."""
+        """Check the values of an instruction that may send lanes elsewhere or make them wait."""
         flow = self._flow(op)
         if flow.slots.isdisjoint(self.shadows):
             return
@@ -200,9 +201,9 @@ class Undefined:
         Parameters
         ----------
         lanes : Lanes
-            Those that met.
+            The lanes that met.
         give : callable
-            Picks of values, one a lane, those that the lanes take.
+            A function that selects, from values of all lanes, those that the lanes take.
         """
         flow = self._flow(op)
         if not flow.slots.isdisjoint(self.shadows):
@@ -210,7 +211,7 @@ class Undefined:
                 self._set(slot, lanes, shadow.bits, shadow.origin)
 
     def _on(self, op: Op, flow: Flow, lanes: Lanes) -> Lanes | None:
-        """Return the lanes that the instruction's guard lets run it, or None."""
+        """Return the lanes for which the instruction's guard holds, or None."""
         if flow.guard is None:
             return lanes
         shadow = self.shadows.get(flow.guard)
@@ -274,23 +275,23 @@ class Undefined:
     # Reports
 
     def _report(self, op: Op, lanes: Lanes, shadow: Shadow, verb: str) -> None:
-        """Report the loads of undefined bits that lanes let decide."""
+        """Report the loads of undefined bits that decide something for lanes."""
         which = np.flatnonzero(shadow.bits)
         numbers = lanes.numbers
         for number in np.unique(shadow.origin[which]):
             self.report(int(number), numbers[which[shadow.origin[which] == number]], op, verb)
 
     def check_taken(self, op: Op, lanes: Index, storage: Storage, places: Any, verb: str) -> None:
-        """Report reads whose values lie in memory that an instruction takes as it is.
+        """Report reads whose values lie in memory that an instruction uses directly.
 
         Parameters
         ----------
         lanes : ndarray of intp
-            Who takes it.
+            The lanes that use it.
         places : slice or ndarray of int
-            Bytes of the storage.
+            The bytes of the storage.
         verb : str
-            As ``"prints it"``.
+            The verb for the report, as in ``"prints it"``.
         """
         if storage.origin is None or storage.written is None:
             return
@@ -299,10 +300,10 @@ class Undefined:
             self.report(int(number), lanes, op, verb)
 
     def report(self, number: int, lanes: Index, op: Op, verb: str) -> None:
-        """Report a read of what nobody wrote; ``lanes`` use its value in the instruction ``op``."""
+        """Report a read of uninitialised bits, whose value ``lanes`` use in the instruction ``op``."""
         for read in self._reads[number - 1]:
             mine = np.flatnonzero(np.isin(read.lanes, lanes))
-            # What one thread read another may use, by way of shared memory.
+            # A value that one thread read may be used by another, through shared memory.
             at = int(mine[0]) if len(mine) else 0
             message, place = read.describe(at)
             if (op.file, op.line) != (read.op.file, read.op.line):

@@ -1,8 +1,8 @@
-"""Find reads of memory that nobody wrote, but let pass copies of the holes in a structure.
+"""Find reads of uninitialised memory, except for copies of the holes in a structure.
 
 A structure has holes between its members. A copy of the whole structure reads these holes too, and
-writes them. So a value that is only copied, or not used at all, may have bytes that nobody wrote,
-as long as something of the structure was written. A value that the kernel computes with may not.
+writes them. So a value that is only copied, or not used at all, may have uninitialised bytes, as
+long as something in the structure was written. A value that the kernel computes with may not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tilewise.devices.emulator.ptx.syntax import (
 from tilewise.devices.emulator.threads.lanes import Index
 
 _NEIGHBOURHOOD = 16
-"""Bytes: no member is aligned to more, so no hole is as long."""
+"""The bytes around a hole: no member has a larger alignment, so no hole is as long."""
 
 
 def _names(operand: Operand) -> Iterator[str]:
@@ -35,14 +35,14 @@ def _names(operand: Operand) -> Iterator[str]:
 
 
 def _used(instruction: Instruction) -> Iterator[str]:
-    """Yield the registers that an instruction reads, but for the values of stores."""
+    """Yield the registers that an instruction reads, except for the values of stores."""
     if instruction.predicate is not None:
         yield instruction.predicate[0].name
     operands = instruction.operands
     if instruction.opcode == "st":
         yield from _names(operands[0])
         return
-    # The first operand is a target, unless it is an address or a call's or branch's.
+    # The first operand is a target, unless it is an address, or belongs to a call or a branch.
     for place, operand in enumerate(operands):
         if place or not isinstance(operand, (Register, Vector, Pair)):
             yield from _names(operand)
@@ -50,7 +50,7 @@ def _used(instruction: Instruction) -> Iterator[str]:
 
 @lru_cache(maxsize=32)
 def only_copied(program: Program) -> Mapping[int, tuple[bool, ...]]:
-    """Find for each load which of its elements no instruction but a store reads."""
+    """Return for each load which of its elements only stores read."""
     used: dict[str, set[str]] = {}
     for index, instruction in enumerate(program.instructions):
         used.setdefault(program.function_of(index), set()).update(_used(instruction))
@@ -73,20 +73,20 @@ def faulty(
     states: Bytes,
     starts: Index,
 ) -> Index:
-    """Find the lanes that read what nobody wrote.
+    """Find the lanes that read uninitialised bytes.
 
     Parameters
     ----------
     written : ndarray of bool, shape (lanes, width)
-        Whether somebody wrote each byte that is read.
+        Whether each byte that is read was written.
     size : int
-        Bytes of an element.
+        The bytes of an element.
     copied : tuple of bool
-        For each element, as :func:`only_copied` has it; one may stand for all.
+        For each element, the result of :func:`only_copied`; one value may stand for all.
     states : ndarray of uint8
-        For each byte of the memory, ``WRITTEN`` where somebody wrote; whole 16-byte pieces.
+        For each byte of the memory, ``WRITTEN`` if it was written; in whole 16-byte pieces.
     starts : ndarray of int, shape (lanes,)
-        Where in it the lanes read.
+        The places at which the lanes read.
     """
     if written.all():
         return np.empty(0, np.intp)
@@ -96,7 +96,7 @@ def faulty(
     missing = (lacks & spare).any(axis=1) & ~lost
     if missing.any():
         has_some = written.any(axis=1)
-        # A hole that is copied on its own goes byte by byte, as it has no type.
+        # A hole that is copied on its own is copied byte by byte, as it has no type.
         if size == 1:
             some = (states.reshape(-1, _NEIGHBOURHOOD) == WRITTEN).any(axis=1)
             has_some |= np.asarray(some)[starts // _NEIGHBOURHOOD]

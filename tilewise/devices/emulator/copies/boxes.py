@@ -1,4 +1,4 @@
-"""Boxes of tensor copies: which part of them lies in the array, and where swizzles put it."""
+"""The boxes of tensor copies: their part within the array, and their places after a swizzle."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _LINE = 128
 
 
 def swizzled(offset: int, tiled: Tiled) -> Index:
-    """Where swizzling puts each 16-byte piece of a box, in its place in shared memory.
+    """Return the place of each 16-byte piece of a box in shared memory after the swizzle.
 
     Parameters
     ----------
     offset : int
-        Of the box in shared memory; a multiple of 128.
+        The offset of the box in shared memory, a multiple of 128.
     tiled : Tiled
     """
     span = SWIZZLES[tiled.swizzle]
@@ -45,11 +45,11 @@ class Box:
     Attributes
     ----------
     part : tuple of slice
-        Of the box in shared memory, its contiguous dimension last and in bytes.
+        The slices of the box in shared memory, the contiguous dimension last and in bytes.
     address : int
-        Of its first byte in global memory.
+        The address of its first byte in global memory.
     pitches : tuple of int
-        Bytes there from one to the next along each dimension but the contiguous one.
+        The bytes there from one to the next along each dimension except the contiguous one.
     """
 
     part: tuple[slice, ...]
@@ -62,9 +62,9 @@ class Box:
 
 
 def addresses(tiled: Tiled, at: list[int]) -> npt.NDArray[np.int64]:
-    """Where each 16-byte piece of the box at ``at`` begins in global memory, row by row.
+    """Return where each 16-byte piece of the box at ``at`` begins in global memory, row by row.
 
-    -1 for one that begins outside the array.
+    The place of a piece that begins outside the array is -1.
     """
     x = at[0] * tiled.item + np.arange(0, tiled.width, PIECE)
     place = tiled.address + x
@@ -79,21 +79,21 @@ def addresses(tiled: Tiled, at: list[int]) -> npt.NDArray[np.int64]:
 
 
 def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTOR) -> int:
-    """Sectors that move between a box in shared memory and its array (as an H200 counts them).
+    """Return the sectors that move between a box in shared memory and its array, as on an H200.
 
-    A row of the box moves in pieces, which end where 128 bytes of shared memory do; each piece
-    moves the sectors of global memory that it lies in. What is filled outside the array comes as
+    A row of the box moves in pieces that end at multiples of 128 bytes of shared memory; each piece
+    moves the sectors of global memory that it lies in. The filling outside the array counts as
     sectors too, as many as its bytes in a piece need.
 
     Parameters
     ----------
     part : Box or None
-        What of the box lies in the array; None for nothing.
+        The part of the box in the array; None for nothing.
     tiled : Tiled
     fills : bool
-        Whether the rest is filled: it is of a load.
+        Whether the rest is filled, as in a load.
     unit : int
-        Bytes that move together in global memory, a multiple of a sector.
+        The bytes that move together in global memory, a multiple of a sector.
     """
     counts = tiled.counts[:0:-1]
     filled = _filled(tiled, counts, 0, tiled.width)
@@ -117,7 +117,7 @@ def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTO
 
 
 def _filled(tiled: Tiled, counts: tuple[int, ...], start: int, stop: int) -> npt.NDArray[np.int64]:
-    """How many sectors those bytes of each row of a box come as, if all of them are filled."""
+    """Return the number of sectors for bytes of each row of a box, if all of them are filled."""
     low, high = _cut(tiled, counts, start, stop)
     return np.asarray((-(-(high - low) // SECTOR)).sum(axis=-1), np.int64)
 
@@ -125,7 +125,7 @@ def _filled(tiled: Tiled, counts: tuple[int, ...], start: int, stop: int) -> npt
 def _cut(
     tiled: Tiled, counts: tuple[int, ...], start: int, stop: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Cut bytes of each row of a box where 128 bytes of shared memory end.
+    """Cut the bytes of each row of a box at multiples of 128 bytes of shared memory.
 
     Returns
     -------
@@ -140,12 +140,12 @@ def _cut(
 
 
 def clipped(tiled: Tiled, at: list[int], to_piece: bool) -> Box | None:
-    """The part of the box at ``at`` that lies in the array; None where there is none.
+    """Return the part of the box at ``at`` that lies in the array; None if there is none.
 
     Parameters
     ----------
     to_piece : bool
-        Whether a row of the array goes on to the end of its last 16 bytes.
+        Whether a row of the array extends to the end of its last 16 bytes.
     """
     x, end = at[0] * tiled.item, tiled.extents[0] * tiled.item
     if to_piece:

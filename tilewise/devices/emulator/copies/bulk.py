@@ -1,6 +1,6 @@
 """Bulk copies of bytes: ``cp.async.bulk`` (PTX ISA 9.7.9.25).
 
-A copy is done, and its barrier told, when its instruction runs. That is one of the orders that a
+A copy ends, and notifies its barrier, when its instruction runs. That is one of the orders that a
 GPU may take; the race check knows that it may be later.
 """
 
@@ -103,7 +103,7 @@ def _plain(machine: Machine, op: Op) -> None:
 
 
 def _aligned(copy: BulkCopy, lane: int, address: int, size: int, kind: str) -> GlobalRows | None:
-    """Bytes at a 16-byte aligned address of global memory; None, and a report, where it is not."""
+    """Return bytes at a 16-byte aligned address of global memory; report another address."""
     if address % PIECE:
         words = f"has an address in global memory that is not aligned to {PIECE} bytes"
         copy.fault("misaligned", lane, words)
@@ -112,7 +112,7 @@ def _aligned(copy: BulkCopy, lane: int, address: int, size: int, kind: str) -> G
 
 
 def _prefetch(machine: Machine, op: Op) -> None:
-    """Bring bytes to the L2 cache: no value changes, but what is read is checked."""
+    """Prefetch bytes to the L2 cache: no value changes, but the read is checked."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     for word in ("async", "bulk", "prefetch", "L2", "global", "L2::cache_hint"):
         words.flag(word)

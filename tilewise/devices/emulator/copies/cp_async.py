@@ -1,7 +1,7 @@
 """``cp.async``: copies to shared memory that arrive later (PTX ISA 9.7.9.25).
 
-A copy reads global memory when it is issued and arrives when its thread waits for its group,
-not before: a kernel that reads too early reads what was there, as it may on a GPU.
+A copy reads global memory when it is issued, and arrives only when its thread waits for its group.
+A kernel that reads too early reads the old value, as it may on a GPU.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Copy:
-    """Copies of one instruction that have not arrived; ``group`` has the number of each lane's."""
+    """The copies of one instruction that have not arrived; ``group`` is the group of each lane."""
 
     shared: Shared
     lanes: Lanes
@@ -38,7 +38,7 @@ class _Copy:
     pattern: SharedPattern | None
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> _Copy:
-        """Those of some lanes."""
+        """Return the copies of some lanes."""
         lanes, pattern = self.lanes.where(chosen), self.pattern
         if pattern is not None:
             pattern = pattern.part(np.isin(pattern.lanes.numbers, lanes.numbers))
@@ -49,14 +49,14 @@ class _Copy:
 
 
 class Copies:
-    """Copies of one batch that have not arrived."""
+    """The copies of one batch that have not arrived."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Begin a new batch."""
         self._pending: list[_Copy] = []
         self._group: npt.NDArray[np.intp] | None = None
 
@@ -68,14 +68,14 @@ class Copies:
         return self._group
 
     def issue(self, shared: Shared, lanes: Lanes, address: Any, values: Any, sizes: Any) -> None:
-        """Copies begin, of ``sizes`` bytes of each lane."""
+        """Begin copies, with ``sizes`` bytes of each lane."""
         spread = np.broadcast_to(np.asarray(address, np.int64), lanes.count)
         group = self.group[lanes.numbers]
         pattern = shared.on_the_way(address, lanes)
         self._pending.append(_Copy(shared, lanes, spread, values, group, pattern))
 
     def on_the_way(self, blocks: npt.NDArray[np.bool_] | None) -> list[tuple[SharedPattern, Op]]:
-        """Where copies that have not arrived go to in some blocks; in all of them if None."""
+        """Return where copies that have not arrived go to, in some blocks or for None in all."""
         found = []
         for copy in self._pending:
             pattern = copy.pattern
@@ -90,11 +90,11 @@ class Copies:
         return found
 
     def commit(self, lanes: Lanes) -> None:
-        """The lanes commit their groups: what they copy later belongs to the next ones."""
+        """Commit the groups of the lanes: their later copies belong to the next groups."""
         self.group[lanes.numbers] += 1
 
     def wait(self, lanes: Lanes, allowed: int | None) -> None:
-        """All but the last ``allowed`` groups of the lanes arrive; all copies if None."""
+        """Complete all but the last ``allowed`` groups of the lanes; all copies for None."""
         latest = np.full(self.machine.geometry.count, -1, np.intp)
         reach = self.group[lanes.numbers]
         latest[lanes.numbers] = reach if allowed is None else reach - allowed - 1
@@ -175,7 +175,7 @@ def _issue(machine: Machine, op: Op, bypasses: bool) -> None:
 
 
 class _Counting:
-    """What the copies of one instruction cost, both ends of them, when they are issued."""
+    """The cost of one instruction's copies, at both ends, counted when they are issued."""
 
     def __init__(self, machine: Machine, op: Op, width: int, bypasses: bool) -> None:
         self._machine, self._op, self._width, self._bypasses = machine, op, width, bypasses
@@ -184,7 +184,7 @@ class _Counting:
         self._known: list[tuple[Lanes, tuple[bytes, ...], Cost]] = []
 
     def count(self, lanes: Lanes, to: Any, source: Any, sizes: Any) -> None:
-        """Copies begin, of ``sizes`` bytes of each lane."""
+        """Count copies of ``sizes`` bytes of each lane."""
         ends = [
             np.broadcast_to(np.asarray(each, np.int64), lanes.count) for each in (to, source)
         ]  # fmt: skip
@@ -203,7 +203,7 @@ class _Counting:
         written.conflicts += cost.conflicts
 
     def _cost(self, lanes: Lanes, ends: list[npt.NDArray[Any]], read: npt.NDArray[Any]) -> Cost:
-        """The cost of a pattern that came before, wherever in memory, or of a new one."""
+        """Return the cost of a pattern, kept in case it comes again anywhere in memory."""
         ends = [each - each.min() // LINE * LINE for each in ends]
         key = (*(each.tobytes() for each in ends), read.tobytes())
         for of, known, found in self._known:
@@ -215,7 +215,7 @@ class _Counting:
 
 
 def sizes_read(machine: Machine, op: Op) -> Callable[[Lanes], npt.NDArray[Any]] | None:
-    """How many bytes a copy reads in each lane; None where it has no operand that says so."""
+    """Return a function for the bytes that a copy reads in each lane; None without an operand."""
     _, _, size, *rest = op.instruction.operands
     if not rest:
         return None
@@ -233,7 +233,7 @@ def sizes_read(machine: Machine, op: Op) -> Callable[[Lanes], npt.NDArray[Any]] 
 def _partial(
     source: Global, single: Global, lanes: Lanes, size: Any, width: int
 ) -> npt.NDArray[Any]:
-    """Only the first ``size`` bytes are read, and no byte beyond; zeros stand for the rest."""
+    """Return only the first ``size`` bytes, and zeros for the rest; no byte beyond is read."""
     sizes = np.minimum(np.broadcast_to(size, lanes.count), width)
     address = np.broadcast_to(np.asarray(source.where(lanes), np.int64), lanes.count)
     values = np.zeros((lanes.count, width), np.uint8)

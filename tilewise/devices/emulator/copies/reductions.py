@@ -1,6 +1,6 @@
-"""What reducing bulk copies do to the elements in global memory (PTX ISA, "cp.reduce.async.bulk").
+"""The reductions of bulk copies on elements in global memory (PTX ISA, "cp.reduce.async.bulk").
 
-Each element is read, changed and written at once; in which order copies do so is open.
+Each element is read, changed and written at once; the order of the copies is open.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Combine = Callable[[Values, Values], Values]
 
 OPERATIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _INTEGERS = ("uint32", "int32", "uint64", "int64")
-# The element types of tensor maps that an H200 takes for each operation; it traps at others.
+# The element types of tensor maps that an H200 takes for each operation; it traps for others.
 _TAKEN = {
     "add": ("uint32", "int32", "uint64", "float16", "bfloat16", "float32", "float64"),
     "min": (*_INTEGERS, "float16", "bfloat16"),
@@ -45,12 +45,12 @@ _FUNCTIONS: dict[str, Combine] = {
 
 
 def takes(operation: str, dtype: str) -> bool:
-    """Whether an operation is one of elements of a type."""
+    """Return whether an operation takes elements of a type."""
     return dtype in _TAKEN[operation]
 
 
 def reduced(operation: str, dtype: str, old: Bytes, new: Bytes) -> Bytes:
-    """The bytes of elements after an operation with others; both are of one shape."""
+    """Return the bytes of elements after an operation with others; both have one shape."""
     combine = _FUNCTIONS[operation]
     if dtype == "bfloat16":
         bits = np.dtype(np.uint16)

@@ -1,8 +1,8 @@
 """Small bulk loads that many lanes start by one instruction, done at once.
 
-Each lane's load counts as done, and its barrier as told, before the next lane's starts. Where
-several loads in a row touch different places, end no phase, and give nothing to report, the same
-comes of doing them all at once, in a time that hardly depends on how many they are.
+Each lane's load counts as ended, and its barrier as notified, before the next lane's starts. If
+several consecutive loads touch different places, end no phase, and have nothing to report, then
+doing them all at once has the same result, in a time that hardly depends on their number.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Addresses = npt.NDArray[np.int64]
 
 
 class SmallLoads:
-    """The bulk loads that lanes start by one instruction, each of them from global memory.
+    """The bulk loads that lanes start by one instruction, each from global memory.
 
     Parameters
     ----------
     copy : BulkCopy
     lanes : ndarray of intp, shape (n,)
     targets, sources, sizes, barriers : ndarray, shape (n,)
-        What each lane gives the instruction.
+        The operands of each lane.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SmallLoads:
         self._allocations: list[Allocation] = []
         self._find(right)
         right &= self._allocation >= 0
-        # Up to where loads may be done at once, from each on that may: the next that may not.
+        # For each load, the next load that can't be done at once with it.
         self._right = right
         alike = (self._sizes[1:] == self._sizes[:-1]) & right[1:] & right[:-1]
         alike &= self._allocation[1:] == self._allocation[:-1]
@@ -90,7 +90,7 @@ class SmallLoads:
             self._allocations.append(found)
 
     def _is_there(self, owner: Allocation, chosen: Index) -> npt.NDArray[np.bool_]:
-        """Return which loads read nothing outside of an array, and no piece that nobody wrote."""
+        """Return which loads read nothing outside of an array, and nothing uninitialised."""
         assert owner.state is not None
         right = np.ones(len(chosen), np.bool_)
         for size in np.unique(self._sizes[chosen]):
@@ -108,7 +108,7 @@ class SmallLoads:
         return first[:, None] + np.arange(size)
 
     def _overlaps(self) -> Index:
-        """Return for each load the last one before it that writes some of the same; or -1."""
+        """Return for each load the last one before it that writes some of the same bytes; or -1."""
         last = np.full(len(self._lanes), -1, np.intp)
         chosen = np.flatnonzero(self._right)
         pieces = self._sizes[chosen] // PIECE
@@ -122,12 +122,12 @@ class SmallLoads:
         return last
 
     def take(self, first: int) -> int:
-        """Do what may be done at once of the loads from ``first`` on.
+        """Do those loads from ``first`` on that may be done at once.
 
         Returns
         -------
         int
-            How many they were; 0 where the first is to be done alone.
+            The number of loads done; 0 if the first has to be done alone.
         """
         end = int(self._ends[np.searchsorted(self._ends, first, "right")])
         met = np.flatnonzero(self._overlapped[first:end] >= first)
@@ -150,7 +150,7 @@ class SmallLoads:
         return count
 
     def _load(self, chosen: Index, size: int) -> None:
-        """Read global memory, write shared memory, and tell the barriers."""
+        """Read global memory, write shared memory, and notify the barriers."""
         machine, op = self._copy.machine, self._copy.op
         lanes, offsets, barrier = self._lanes[chosen], self._offsets[chosen], self._barrier[chosen]
         owner = self._allocations[self._allocation[chosen[0]]]

@@ -1,7 +1,7 @@
 """Tensor maps in the emulator's own encoding.
 
-The driver's 128 bytes (CUDA driver API, ``cuTensorMapEncodeTiled``) are opaque; these hold the
-same, for the emulator's bulk copies alone.
+The driver's 128 bytes (CUDA driver API, ``cuTensorMapEncodeTiled``) are opaque; this encoding holds
+the same data, only for the emulator's bulk copies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewise.places import TensorMap
 from tilewise.tensor_map import FILLS, ITEM_SIZES, SWIZZLES, check
 
 BYTES = 128
-ALIGNMENT = 64  # of the map itself (PTX ISA 5.5.8)
+ALIGNMENT = 64  # alignment of the map itself (PTX ISA 5.5.8)
 _MARK = b"tilewis"
 _TYPES, _SWIZZLES = tuple(ITEM_SIZES), tuple(SWIZZLES)
 # Dimensions less one, the mark; the address; the type, the swizzle, the fill; extents, of which 0
@@ -28,8 +28,9 @@ FIELDS = {
     "global_dim": (20, 4, "b32"), "global_stride": (40, 8, "b64"), "box_dim": (72, 4, "b32"),
     "element_stride": (92, 1, "b8"),
 }  # fmt: skip
-"""Fields that ``tensormap.replace`` writes (PTX ISA 9.7.9.28): the offset of the first, the bytes
-from one dimension to the next, and the type of a store."""
+"""The fields that ``tensormap.replace`` writes (PTX ISA 9.7.9.28): the offset of the first, the
+bytes from one dimension to the next, and the type of a store.
+"""
 
 _PTX_TYPES = (
     "uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16", "float32", "float32_ftz",
@@ -37,27 +38,27 @@ _PTX_TYPES = (
 )  # fmt: skip
 
 _CONVERTED = ("float32_ftz", "tfloat32", "tfloat32_ftz")
-"""Types whose elements the hardware changes on their way, in ways that are not documented."""
+"""The types whose elements the hardware changes in transit, in undocumented ways."""
 
 
 @dataclass(frozen=True)
 class Tiled:
-    """What a tensor map says. All of it has the contiguous dimension first.
+    """The contents of a tensor map, with the contiguous dimension first.
 
     Attributes
     ----------
     address : int
-        Of the first element.
+        The address of the first element.
     dtype : str
-        One of :data:`tilewise.tensor_map.ITEM_SIZES`.
+        The dtype, one of :data:`tilewise.tensor_map.ITEM_SIZES`.
     extents : tuple of int
-        Elements.
+        The extents in elements.
     strides : tuple of int
-        Bytes, of all dimensions: the first is an element's.
+        The strides of all dimensions in bytes; the first is an element's.
     box : tuple of int
-        Elements that a copy goes through.
+        The elements that a copy covers.
     steps : tuple of int
-        Of how many of them one is copied.
+        The step between copied elements.
     swizzle : str
     fill : str
     """
@@ -73,22 +74,22 @@ class Tiled:
 
     @property
     def item(self) -> int:
-        """Bytes of an element."""
+        """The bytes of an element."""
         return self.strides[0]
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Elements that a box has in shared memory."""
+        """The number of elements of a box in shared memory."""
         return tuple(-(-n // step) for n, step in zip(self.box, self.steps, strict=True))
 
     @property
     def width(self) -> int:
-        """Bytes of a row of the box."""
+        """The bytes of a row of the box."""
         return self.box[0] * self.item
 
     @property
     def size(self) -> int:
-        """Bytes of the box."""
+        """The bytes of the box."""
         size = self.item
         for n in self.counts:
             size *= n
@@ -96,18 +97,18 @@ class Tiled:
 
 
 def encode(x: TensorMap, address: int) -> bytes:
-    """The 128 bytes of a tensor map.
+    """Return the 128 bytes of a tensor map.
 
     Parameters
     ----------
     x : TensorMap
     address : int
-        Of its first element, in the emulator's memory.
+        The address of its first element, in the emulator's memory.
 
     Raises
     ------
     ValueError
-        If the driver would refuse it, or the emulator does not know what the hardware does.
+        If the driver would refuse it, or the hardware's behaviour is not known.
     """
     check(x, address)
     if x.dtype in _CONVERTED:
@@ -140,7 +141,7 @@ def encode(x: TensorMap, address: int) -> bytes:
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Tiled | None:
-    """What :func:`encode` made; None of other bytes."""
+    """Return what :func:`encode` encoded; None for other bytes."""
     last, mark, address, dtype, swizzle, fill, *rest = _LAYOUT.unpack_from(data)
     if mark != _MARK:
         return None
@@ -156,10 +157,10 @@ def decode(data: bytes) -> Tiled | None:
 
 
 def field(name: str, value: int) -> int | None:
-    """What a field holds for a constant of ``tensormap.replace``; None where there is no such.
+    """Return the stored value of a constant of ``tensormap.replace``; None if it is unknown.
 
-    The dimensions, less one as PTX has them, are stored with the mark: a map that was made of zeros
-    is one from then on.
+    The number of dimensions, less one as in PTX, is stored with the mark, so a map that was all
+    zeros becomes a valid one.
     """
     if name == "rank":
         return int.from_bytes(bytes([value]) + _MARK, "little") if value < _LAST else None
