@@ -185,7 +185,7 @@ class LastAccesses(HappensBefore):
     def _unordered(
         self, access: Access, knows: Knows
     ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
-        """Return the granules whose last write is not ordered before the access; and its writers."""
+        """Return the granules whose last write is not ordered before the access; and writers."""
         writer = self._writer[access.place].astype(np.intp)
         if writer.max() < 0:
             return np.zeros(len(writer), np.bool_), writer

@@ -300,7 +300,7 @@ class Undefined:
             self.report(int(number), lanes, op, verb)
 
     def report(self, number: int, lanes: Index, op: Op, verb: str) -> None:
-        """Report a read of uninitialised bits, whose value ``lanes`` use in the instruction ``op``."""
+        """Report a read of uninitialised bits, whose value ``lanes`` use in the instruction."""
         for read in self._reads[number - 1]:
             mine = np.flatnonzero(np.isin(read.lanes, lanes))
             # A value that one thread read may be used by another, through shared memory.
