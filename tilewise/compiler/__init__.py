@@ -1,8 +1,7 @@
-"""CUDA C++ to PTX and machine code, with what ptxas says of it. Needs no GPU and no toolkit.
+"""Compile CUDA C++ to PTX and machine code, with ptxas's figures, without a GPU or a toolkit.
 
-NVRTC compiles for a real architecture and gives PTX, machine code and ptxas's figures of one
-compilation. What was compiled once is kept, in the process and on disk
-(:mod:`tilewise.compiler.cache`).
+NVRTC compiles for a real architecture and returns PTX, machine code and ptxas's figures from one
+compilation. Results are kept in the process and on disk (:mod:`tilewise.compiler.cache`).
 """
 
 from __future__ import annotations
@@ -40,7 +39,8 @@ _lock = threading.Lock()
 
 
 def architectures() -> tuple[str, ...]:
-    """Every architecture that :func:`compile` takes, oldest first, as ``"sm_90"``, ``"sm_90a"``.
+    """Return every architecture that :func:`compile` takes, oldest first: ``"sm_90"``,
+    ``"sm_90a"``.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def architectures() -> tuple[str, ...]:
 
 
 def version() -> tuple[int, int]:
-    """NVRTC's version, as ``(13, 0)``.
+    """Return NVRTC's version, as in ``(13, 0)``.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def compile_request(request: Request) -> Compiled:
     Raises
     ------
     CompileError, LimitError, ValueError, TypeError, DeviceUnavailableError
-        As :func:`compile`.
+        As in :func:`compile`.
     """
     found = _shipped_in_memory(request)
     if found is not None:
@@ -106,12 +106,12 @@ def compile_request(request: Request) -> Compiled:
 
 
 def find(request: Request) -> Compiled | None:
-    """Take a kernel from the cache; return None where :func:`compile` would have to compile it.
+    """Return a kernel from the cache; None if :func:`compile` would have to compile it.
 
     Raises
     ------
     ValueError, TypeError, DeviceUnavailableError
-        As :func:`compile`.
+        As in :func:`compile`.
     """
     found = _shipped_in_memory(request)
     if found is not None:
@@ -121,30 +121,30 @@ def find(request: Request) -> Compiled | None:
 
 
 def key_of(request: Request) -> bytes | None:
-    """Return what the cache on disk keeps a kernel by; None where it can't keep it.
+    """Return the key of a kernel in the cache on disk; None if the cache can't keep it.
 
     Raises
     ------
     ValueError, TypeError, DeviceUnavailableError
-        As :func:`compile`.
+        As in :func:`compile`.
     """
     return _ready(job_of(request)).key
 
 
 def kept_bytes(request: Request) -> int | None:
-    """Return how large the cache's file of a kernel on disk is; None where it keeps none.
+    """Return the bytes of a kernel's file in the cache on disk; None if there is none.
 
     Raises
     ------
     ValueError, TypeError, DeviceUnavailableError
-        As :func:`compile`.
+        As in :func:`compile`.
     """
     key = key_of(request)
     return None if key is None else cache.size(key)
 
 
 def forget() -> None:
-    """Forget what this process compiled; what is on disk stays."""
+    """Forget what this process compiled; the cache on disk stays."""
     with _lock:
         _memory.clear()
         _shipped.clear()
@@ -153,7 +153,7 @@ def forget() -> None:
 
 
 def _shipped_in_memory(request: Request) -> Compiled | None:
-    """Return what the process remembers of a kernel that comes with tilewise, the shortest way."""
+    """Return a compiled kernel that comes with tilewise from memory, in the shortest way."""
     source, name, defines, arch, path, options, _include, lines, _trusted, _limits, makes_code = (
         request
     )
@@ -165,12 +165,12 @@ def _shipped_in_memory(request: Request) -> Compiled | None:
 
 
 def _in_memory(job: Job) -> Compiled | None:
-    """Return what the process remembers of a kernel, whether it comes with tilewise or not."""
+    """Return a compiled kernel from memory, whether it comes with tilewise or not."""
     return _shipped.get(job.shipped_key) if job.is_shipped else _others_in_memory(job)
 
 
 def _others_in_memory(job: Job) -> Compiled | None:
-    """Return what the process remembers of a kernel that does not come with tilewise."""
+    """Return a compiled kernel that does not come with tilewise from memory."""
     compiled, stamps, files, environment = _memory.get(job.memory_key, _NOTHING)
     if files and stamps != cache.stamps(files):
         return None
@@ -187,9 +187,9 @@ class _Ready:
     job : Job
     gathered : Gathered
     key : bytes or None
-        What the cache on disk keeps it by; None where it can't keep it.
+        The key in the cache on disk; None if the cache can't keep it.
     stamps : tuple
-        Of the files, when they had just been read.
+        The stamps of the files, taken just after they were read.
     """
 
     job: Job
@@ -211,7 +211,7 @@ def _compiled(ready: _Ready) -> Compiled:
     job, key = ready.job, ready.key
     if key is None:
         return _asked(ready, making.make(job, ready.gathered))
-    # What has limits waits for nobody: another thread's compilation may have none.
+    # A compilation with limits does not wait for another thread, whose compilation may have none.
     waits = underway.compiling(key) if job.request.limits is None else nullcontext(False)
     with waits as was_waited_for:
         found = (_in_memory(job) or _on_disk(ready)) if was_waited_for else None
@@ -269,7 +269,7 @@ def _remember(ready: _Ready, compiled: Compiled) -> Compiled:
 
 
 def _entry(compiled: Compiled) -> dict[str, Any]:
-    """What is kept of a kernel; the PTX is compressed, for few ask for it."""
+    """Return the cache entry of a kernel; the PTX is compressed, because it is rarely needed."""
     return {
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),

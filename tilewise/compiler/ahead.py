@@ -22,12 +22,12 @@ from tilewise.compiler.underway import underway
 from tilewise.errors import TilewiseError
 
 WORKERS = 16
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processors in so many of the clock
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # microseconds of processor time, and of the period
 _REFUSED = (TilewiseError, OSError, ValueError, TypeError, MemoryError)
 
 
 class Source(Protocol):
-    """Describes a kernel of a file: :class:`tilewise.Kernel` is one."""
+    """The description of a kernel of a file; :class:`tilewise.Kernel` is one."""
 
     name: str
 
@@ -44,24 +44,24 @@ def compile_ahead(
 ) -> list[str]:
     """Compile kernels into the cache on disk.
 
-    What does not compile, or can't be kept, is left to whoever asks for it.
+    A kernel that does not compile, or can't be kept, is left to the caller that needs it.
 
     Parameters
     ----------
     kernels : sequence of Source
-        Of files.
+        The kernels, which have to be of files.
     arch : str
     done : callable
-        Called as each kernel is done, from any thread.
+        A function that is called when each kernel is done, from any thread.
     lines : bool
-        As :func:`tilewise.compiler.compile` has it.
+        Whether to compile with lines, as in :func:`tilewise.compiler.compile`.
     workers : int, optional
-        How many threads at most; by default one a core, up to :data:`WORKERS`.
+        The most threads; by default one for each core, up to :data:`WORKERS`.
 
     Returns
     -------
     list of str
-        Why a kernel did not compile, one line each; empty where all did.
+        Why kernels did not compile, one line each; empty if all did.
     """
 
     def failure(kernel: Source) -> str:
@@ -84,20 +84,20 @@ def compile_ahead(
 def compile_beside(
     kernels: Iterable[Source], arch: str, workers: int, *, is_urgent: bool = False
 ) -> None:
-    """Have other threads compile into the cache on disk what it lacks, without lines.
+    """Let other threads compile kernels that the cache on disk lacks, without lines.
 
-    Does not wait. Once the process's main thread has ended, they finish the kernels that they have
-    begun, and take no more.
+    The call does not wait. After the process's main thread has ended, the threads finish the
+    kernels that they have begun, and take no more.
 
     Parameters
     ----------
     kernels : iterable of Source
-        Of files; the first ones first.
+        The kernels, which have to be of files, the first ones first.
     arch : str
     workers : int
-        How many threads at most, those of earlier calls included.
+        The most threads, including those of earlier calls.
     is_urgent : bool
-        Whether they go before what waits already.
+        Whether they go before kernels that wait already.
     """
     for kernel in reversed(list(kernels)) if is_urgent else kernels:
         if not _is_running():
@@ -110,7 +110,7 @@ def compile_beside(
 
 
 def cores() -> int:
-    """Return how many cores this process may use: of a container, what its quota comes to."""
+    """Return the number of cores that this process may use; in a container, as its quota allows."""
     if sys.platform != "linux":
         return os.cpu_count() or 1
     found = len(os.sched_getaffinity(0))
@@ -149,9 +149,9 @@ def _one_more_thread(most: int) -> None:
 
 @atexit.register
 def _wait_for_threads() -> None:
-    """Wait, as the process ends, for the kernels that threads have begun.
+    """Wait, when the process ends, for the kernels that threads have begun.
 
-    NVRTC does not bear to be unloaded while it compiles. Ctrl-C ends the process without that.
+    NVRTC must not be unloaded while it compiles. Ctrl-C ends the process without this wait.
     """
     try:
         for thread in list(_beside):

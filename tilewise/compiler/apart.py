@@ -1,4 +1,4 @@
-"""NVRTC in a process of its own, which can be stopped, and which can open no file.
+"""Run NVRTC in a process of its own, which can be stopped, and which can't open files.
 
 What NVRTC does with a source can't be stopped from inside: macros that double one another fill a
 machine's memory, and templates can take for ever. So where there are limits, a process compiles
@@ -24,7 +24,7 @@ from tilewise.errors import CompileError, DeviceUnavailableError, LimitError
 from tilewise.limits import Limits
 
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
-# What ptxas says where it has no memory: that there are errors, and not one of them.
+# The message of ptxas when it gets no more memory: that there are errors, without naming one.
 _SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")
 # Behind the name of a file NVRTC says why it can't be opened, which tells whether it is there.
 _UNOPENED = re.compile(r"""(open source file ("[^"\n]*"|'[^'\n]*'))[^\n]*""")
@@ -52,23 +52,23 @@ def run(
     Parameters
     ----------
     source, file, options, name, headers
-        As :func:`tilewise.compiler.nvrtc.run` takes them.
+        The arguments of :func:`tilewise.compiler.nvrtc.run`.
     limits : Limits
     is_trusted : bool
-        Whether it may open files. If not, it opens none where the system can forbid that.
+        Whether it may open files. If not, it can open none, if the system can forbid that.
     must_close : bool
-        Whether nothing is compiled where the system can't forbid it to open files.
+        Whether to refuse to compile if the system can't forbid it to open files.
     clock : Clock, optional
         The time that is left; by default all that the limits allow.
     folders : sequence of Path
-        Folders in which it may open files all the same.
+        The folders in which it may open files nevertheless.
 
     Raises
     ------
     LimitError
         If it takes more than ``limits`` allow.
     CompileError
-        If the compiler breaks down, or if files can't be closed that must be.
+        If the compiler crashes, or if the system can't forbid it to open files and must.
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
@@ -93,7 +93,7 @@ def run(
 
 
 def _place(answer: Mapping[str, Any]) -> tuple[str, int] | None:
-    """The file and the line at which NVRTC ran out of memory; None where it did not say so.
+    """Return the file and the line at which NVRTC ran out of memory; None if it did not say so.
 
     NVRTC can't be asked which line it compiles, but its log names the line at which it got no more
     memory.
@@ -130,5 +130,5 @@ def _answer(asked: bytes) -> bytes:
 
 
 def main() -> None:
-    """Answer what is asked on standard input, and end."""
+    """Answer the requests on standard input until it ends."""
     processes.serve(_prepared)

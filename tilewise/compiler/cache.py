@@ -1,4 +1,4 @@
-"""What the compiler keeps: compiled kernels on disk, found again by all that went into them."""
+"""The compiler's cache: compiled kernels on disk, found by everything that went into them."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FORMAT = 9  # raise it when what is stored, or how it is compiled, changes
+FORMAT = 9  # raise it when the format, or the way to compile, changes
 MAX_BYTES = 512 << 20
 _MAGIC = b"tilewise"
 _DIGEST = 32
 
 
 def directory() -> Path | None:
-    """Return where the cache is: ``TILEWISE_CACHE_DIR``, or the platform's place for caches.
+    """Return the folder of the cache: ``TILEWISE_CACHE_DIR``, or the platform's for caches.
 
-    None where there is no home directory to put it in.
+    Return None if there is no home directory for it.
     """
     chosen = os.environ.get("TILEWISE_CACHE_DIR")
     return _chosen(chosen) if chosen else _usual(*map(os.environ.get, _DECISIVE))
@@ -55,12 +55,12 @@ def _store(place: Path) -> Any:
 
 
 def load(key: bytes) -> dict[str, Any] | None:
-    """What was stored under ``key``: None if nothing, or nothing whole."""
+    """Return what was stored under ``key``; None if there is nothing, or it is damaged."""
     return unpack(_stored(key))
 
 
 def size(key: bytes) -> int | None:
-    """Bytes of what is stored under ``key``; None if :func:`load` finds nothing."""
+    """Return the bytes of what is stored under ``key``; None if :func:`load` finds nothing."""
     data = _stored(key)
     return None if unpack(data) is None else len(data)
 
@@ -91,7 +91,7 @@ def store(key: bytes, entry: Mapping[str, Any]) -> None:
 
 
 def pack(entry: Mapping[str, Any]) -> bytes:
-    """``entry``, of JSON values and ``bytes``, as bytes that can be told to be whole."""
+    """Return ``entry``, of JSON values and ``bytes``, as bytes with a checksum."""
     binary = {name: value for name, value in entry.items() if isinstance(value, bytes)}
     plain = {name: value for name, value in entry.items() if name not in binary}
     sizes = [[name, len(value)] for name, value in binary.items()]
@@ -101,7 +101,7 @@ def pack(entry: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> dict[str, Any] | None:
-    """What :func:`pack` took; None of bytes that it did not give."""
+    """Return what :func:`pack` was given; None for other bytes."""
     start = len(_MAGIC) + _DIGEST
     body = memoryview(data)[start:]
     if data[:start] != _MAGIC + hashlib.sha256(body).digest():
@@ -126,7 +126,7 @@ def key(parts: Iterable[str]) -> bytes:
 
 
 def stamps(files: Iterable[Path]) -> tuple[tuple[str, int, int], ...]:
-    """Names, times and sizes: whether a file changed, without reading it."""
+    """Return names, times and sizes, which show whether a file changed without reading it."""
     out = []
     for file in files:
         try:

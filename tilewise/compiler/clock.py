@@ -1,4 +1,4 @@
-"""How much time one compilation has left, over all the steps that it takes."""
+"""The time that one compilation has left, over all its steps."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ STOPPED = "the compilation was stopped"
 class Clock:
     """The time that a compilation may take.
 
-    It runs while a step is at work, and stands while a process starts or another thread compiles.
+    The clock runs during each step, and stops while a process starts or another thread compiles.
 
     Parameters
     ----------
     seconds : float or None
-        What all the steps may take together; None is no limit.
+        The seconds that all steps may take together; None for no limit.
     file : str
-        The source, for messages.
+        The source's name, for messages.
     """
 
     def __init__(self, seconds: float | None, file: str) -> None:

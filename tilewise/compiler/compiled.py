@@ -10,22 +10,21 @@ from tilewise.counted import Resources
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a kernel, as the PTX declares it, and the source.
+    """A parameter of a kernel, as the PTX and the source declare it.
 
     Attributes
     ----------
     name : str
-        The PTX's name of it, as ``"sgemm_param_0"``.
+        The name in the PTX, such as ``"sgemm_param_0"``.
     type : str
-        PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
+        The PTX type without the dot: ``"u32"``, ``"f32"``, ``"u64"``; ``"b8"`` for a structure.
     size, align : int
-        Bytes.
+        The size and the alignment in bytes.
     declared : str
-        The source's type of it, as ``"float*"``
-        (:func:`tilewise.compiler.signatures.told`); empty where it is not known. Of PTX that
-        was given, ``"*"`` of a pointer.
+        The type in the source, such as ``"float*"`` (:func:`tilewise.compiler.signatures.told`);
+        empty if it is not known. For given PTX it is ``"*"`` for a pointer.
     label : str
-        What findings call it, where neither the source nor the PTX says; else empty.
+        The name in findings, if neither the source nor the PTX has one; else empty.
     """
 
     name: str
@@ -43,18 +42,18 @@ class Variable:
     Attributes
     ----------
     name : str
-        As the source has it, with its namespaces: ``"filters::weights"``, ``"table<4>"``.
+        The name in the source, with its namespaces: ``"filters::weights"``, ``"table<4>"``.
     symbol : str
-        Its name in PTX and machine code.
+        The name in PTX and machine code.
     space : str
         ``"constant"`` or ``"device"``.
     size : int
-        Bytes.
+        The size in bytes.
     declared : str
-        The source's type of an element, as ``"float"``; empty of a structure, and where it is not
-        known.
+        The type of an element in the source, such as ``"float"``; empty for a structure, and if it
+        is not known.
     shape : tuple of int
-        The extents of an array; empty of a single one, and where they are not known.
+        The extents of an array; empty for a single value, and if they are not known.
     is_known : bool
         Whether the source's declaration is known.
     """
@@ -70,7 +69,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Compiled:
-    """One kernel, compiled.
+    """A compiled kernel.
 
     Attributes
     ----------
@@ -79,33 +78,33 @@ class Compiled:
     symbol : str
         Its name in PTX and machine code: the mangled one, or the same for ``extern "C"``.
     arch : str
-        As ``"sm_90a"``.
+        The architecture, as in ``"sm_90a"``.
     source : str
-        CUDA C++. Of PTX that was given: the text that its lines are in, which is the PTX itself
-        where it says of no source; empty where that can't be read.
+        The CUDA C++. For given PTX, the text that its lines are in, which is the PTX itself if it
+        names no source; empty if that can't be read.
     file : str
         The source's name in messages and in the PTX.
     ptx : str
         The whole module.
     cubin : bytes
-        The whole module's machine code, an ELF file; empty of PTX that nothing there assembles, and
-        where none was asked for.
+        The machine code of the whole module, an ELF file; empty for PTX that nothing here
+        assembles, and if no machine code was asked for.
     resources : Resources
-        What ptxas reports.
+        The resources that ptxas reports.
     parameters : tuple of Parameter
-        In order.
+        The parameters in order.
     variables : tuple of Variable
-        Of the module, those of its other kernels too.
+        The variables of the module, including those of its other kernels.
     is_ptx : bool
         Whether it was given as PTX.
     ptx_file : int
-        The number of the ``.file`` that stands for the PTX itself: functions whose PTX says of no
-        source line have its own lines. 0 where there is none.
+        The number of the ``.file`` that represents the PTX itself; functions without source lines
+        have lines of the PTX. 0 if there is none.
     source_doubt : str
-        For PTX: why the source that is shown may not be the one it was compiled from. Empty where
-        there is no sign of that.
+        For PTX, why the source that is shown may not be the one it was compiled from. Empty if
+        nothing suggests that.
     is_part : bool
-        Whether the part of the source was compiled that the kernel needs, and not all of it.
+        Whether only the part of the source that the kernel needs was compiled.
     remarks : tuple of str
         Notes for the user: ``source_doubt``, headers that were not found and were left out, and
         each ``__has_include`` whose header was not found.

@@ -1,4 +1,4 @@
-"""What a process gives up before it compiles or launches what nobody trusts: memory and files."""
+"""The restrictions of a process that compiles or launches untrusted code: memory and files."""
 
 from __future__ import annotations
 
@@ -106,12 +106,12 @@ def close_files(*but: Path) -> bool:
 
 
 def end_with(parent: int) -> None:
-    """Let this process be killed when its parent ends; on Linux alone.
+    """Let this process be killed when its parent ends; only on Linux.
 
     Parameters
     ----------
     parent : int
-        The parent's number. Where that has ended already, this process ends at once.
+        The parent's process number. If the parent has ended already, this process ends at once.
     """
     ctypes.CDLL(None, use_errno=True).prctl(_END_SIGNAL, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:

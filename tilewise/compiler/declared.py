@@ -1,7 +1,7 @@
-"""Read the type of a parameter out of its declaration, where it is one of CUDA C++'s own types.
+"""Read the type of a parameter from its declaration, if it is a built-in type of CUDA C++.
 
-Types that the compiler itself gives (:mod:`tilewise.compiler.signatures`) are more reliable, but
-are known only of sources that are compiled here.
+The types that the compiler itself gives (:mod:`tilewise.compiler.signatures`) are more reliable,
+but are known only for sources that are compiled here.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def fits(type_: str, size: int, ptx_type: str) -> bool:
     ----------
     type_ : str
     size : int
-        The parameter's, in bytes.
+        The bytes of the parameter.
     ptx_type : str
-        As ``"u64"``; ``"b8"`` of a structure.
+        The PTX type, as in ``"u64"``; ``"b8"`` for a structure.
     """
     if not type_:
         return True

@@ -1,4 +1,4 @@
-"""The directives of a source that name files, rewritten so that they name texts in memory.
+"""Rewrite the directives of a source that name files, so that they name texts in memory.
 
 Directives are found without telling what a comment, a string or a condition is: whatever looks like
 a directive counts as one if it stands first on a line, or behind the end of a comment. Where that
@@ -24,7 +24,7 @@ _INCLUDE = re.compile(
     rf"(?P<operand>{_WS}*+(?:{_NAME}|(?P<macro>[A-Za-z_]\w*)))?",
     re.MULTILINE | re.ASCII,
 )
-# In C++20, import names a header too, where it is the first word of a line.
+# In C++20, import names a header too, if it is the first word of a line.
 _IMPORT = re.compile(
     rf"(?:^|\*/){_WS}*+(?:export{_WS}++)?(?P<word>import)(?!\w)", re.MULTILINE | re.ASCII
 )
@@ -38,12 +38,14 @@ ODD = (
     'only a plain #include "name" or <name> is read of a source that is not trusted with '
     "trusted=True"
 )
-"""Why an include that is written in another way is not read."""
+"""Why an include in another form is not read."""
 _UNANSWERED = "has_include_takes_a_plain_name_where_the_source_is_not_trusted"
 
 
 def rewritten(text: str, folder: Path | None, search: Search) -> str:
-    """``text`` with every include rewritten to name a text in memory; no line number changes."""
+    """Return ``text`` with every include rewritten to name a text in memory; lines keep
+    their numbers.
+    """
     # A backslash joins two lines to one. The places where lines were joined are kept, so that the
     # backslashes can be put back when the joined text has been changed.
     joins: list[int] = []
@@ -76,7 +78,7 @@ def rewritten(text: str, folder: Path | None, search: Search) -> str:
 
 
 def _changes(text: str, folder: Path | None, search: Search) -> Iterator[tuple[int, int, str]]:
-    """Each change of ``text``: where it begins, where it ends, and the text to put there."""
+    """Yield each change of ``text``: its beginning, its end, and the new text."""
     for match in _INCLUDE.finditer(text):
         name, places = match["quoted"], folder
         if match["angled"] is not None:

@@ -26,11 +26,11 @@ EACH = ""
 ONE = "one"
 """One of the lanes that reach it executes it for all of them."""
 WHOLE = "whole"
-"""One lane executes it for a warp whose lanes all reach it; in others each lane does."""
+"""One lane executes it in a warp whose lanes all reach it; in other warps each lane does."""
 REST = "rest"
-"""Each lane of a warp that is not whole executes it: the other part of a ``WHOLE`` atomic."""
+"""Each lane of a warp that is not whole executes it: the counterpart of ``WHOLE``."""
 UNKNOWN = "unknown"
-"""Its line has a vote, and it can't be determined which lanes execute it."""
+"""Its line has a vote, and it is not known which lanes execute it."""
 
 _RESULT = re.compile(r"(?P<kind>U?[RP])(?P<number>\d+|Z|T)")
 _WIDE = frozenset(("64", "WIDE"))
@@ -40,7 +40,7 @@ _NOT = "not "
 
 
 class Elections:
-    """Follows through one kernel's instructions which lanes of a warp each guard selects."""
+    """The lanes of a warp that each guard selects, followed through a kernel's instructions."""
 
     def __init__(self) -> None:
         self._meaning: dict[str, str] = {}
@@ -54,7 +54,7 @@ class Elections:
     def lanes(self, guard: str) -> str:
         """Return which lanes execute an instruction, by its guard, such as ``"@!P0"``.
 
-        That is preliminary: :meth:`settled` decides when all atomics of the kernel are known.
+        The result is preliminary; :meth:`settled` decides when all atomics of the kernel are known.
         """
         meaning = self._of_guard(guard) if guard else self._guard
         known = {ONE: ONE, _PLACE: _PLACE, _NOT + WHOLE: REST}.get(meaning, EACH)
@@ -66,7 +66,7 @@ class Elections:
         Parameters
         ----------
         atomics : sequence of (int, hashable, str)
-            Each one's line, its operation, and what :meth:`lanes` returned.
+            The line of each atomic, its operation, and the result of :meth:`lanes`.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class Elections:
         return _negated(found) if "!" in guard else found
 
     def _meant(self, name: str, modifiers: Sequence[str], operands: Sequence[str]) -> str:
-        """What an instruction's result tells about the lanes; empty where that is not known."""
+        """Return what an instruction's result says about the lanes; empty if that is not known."""
         sources = [self._meaning.get(each.removesuffix(".reuse"), "") for each in operands[1:]]
         if name == "S2R" and operands[1:] == ["SR_LANEID"]:
             return _LANE
@@ -133,7 +133,7 @@ class Elections:
 
 
 def _compared(sources: Sequence[str], operands: Sequence[str]) -> str:
-    """What a comparison of two values for equality tells about the lanes."""
+    """Return what a comparison of two values for equality says about the lanes."""
     if sorted(sources) == [_LANE, _LEADER]:
         return ONE
     # The operand beside the one of known meaning, which may be a number; RZ is zero.
@@ -151,9 +151,10 @@ def _negated(meaning: str) -> str:
 
 
 def _written(name: str, modifiers: Sequence[str], operands: Sequence[str]) -> list[str]:
-    """The registers and predicates that an instruction writes: its first operands.
+    """Return the registers and predicates that an instruction writes: its first operands.
 
-    The list may be longer than what is written. What was known of a register in it is forgotten.
+    The list may contain more than it writes. What was known about a register in the list is
+    forgotten.
     """
     if name.endswith(("SETP", "PLOP3")):
         return list(operands[:2])

@@ -32,21 +32,21 @@ def exchange(
     tool, file : str
         The names of the tool and of the source in messages.
     asked : mapping
-        Of JSON values and ``bytes``.
+        The request, of JSON values and ``bytes``.
     limits : Limits
     clock : Clock
         The time that is left.
     place : callable, optional
-        Takes the answer of a tool that got no more memory, and returns the file and the line that
-        it was compiling, or None. Where it is given, a tool whose time is over gets no more memory,
-        so that the error can name its line.
+        A function that takes the answer of a tool that got no more memory, and returns the file and
+        the line that it was compiling, or None. With this function, a tool whose time is over gets
+        no more memory, so that the error can name its line.
 
     Raises
     ------
     LimitError
         If it takes more than ``limits`` allow.
     CompileError
-        If it does not start, or breaks down.
+        If it does not start, or crashes.
     """
     clock.check()
     try:

@@ -1,9 +1,9 @@
-"""One kernel out of a file with host code in it.
+"""Extract the part of a source that one kernel needs, from a file with host code in it.
 
-A file as people have it is compiled as it is first. Where that fails, the part of it that the
-kernel needs is compiled instead: the file's text, and that of its own headers, with spaces for the
-rest, so that a line's number stays what it is. What is needed by a name that only happens to be the
-same, and does not compile, is left out as well; what an error misses is put back.
+A file is first compiled as it is. If that fails, the part of it that the kernel needs is compiled
+instead: the text of the file and of its own headers, with spaces for the rest, so that line numbers
+stay the same. A declaration that is included only because its name happens to be used, and that
+does not compile, is left out as well; a declaration whose absence causes an error is put back.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tilewise.compiler.source.part import Files, Part
 from tilewise.errors import CompileError, ParserMissingError
 
 PART = 3
-"""The version of what is left out: what was kept of another is compiled anew."""
+"""The version of the rules for what is left out; results of another version are compiled anew."""
 _MOST_ROUNDS = 24
 _ERROR = re.compile(r"^(\S.*?)\((\d+)\): (?:catastrophic )?error[^:]*: (.*)$", re.MULTILINE)
 _INCLUDED = re.compile(r'\s*#\s*include\s*"([^"]*)"')
@@ -36,16 +36,16 @@ _QUOTED = re.compile(r'"(?:[^"\n]*?::)?~?([A-Za-z_]\w*)[^"\n]*"')
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a kernel's name says: ``"space::kernel<64, float>(float*, int)"``.
+    """The parts of a kernel's name, such as ``"space::kernel<64, float>(float*, int)"``.
 
     Attributes
     ----------
     path : str
         The name alone.
     arguments : str
-        The template's, with their brackets; empty where none are given.
+        The template's arguments with their brackets; empty if none are given.
     types : tuple of str or None
-        Of its parameters; None where they are not given.
+        The types of its parameters; None if they are not given.
     """
 
     path: str
@@ -54,7 +54,7 @@ class Wanted:
 
     @property
     def expression(self) -> str:
-        """What NVRTC is asked for."""
+        """The name expression for NVRTC."""
         return self.path + self.arguments
 
 
@@ -97,7 +97,7 @@ def _opening(text: str) -> int:
 
 
 def own_texts(job: Job, gathered: Gathered, more: frozenset[str] = frozenset()) -> dict[str, str]:
-    """The source and those of its headers that lie in its folder, or are named in ``more``."""
+    """Return the source and those of its headers that lie in its folder, or are in ``more``."""
     folder = job.folder
     return {
         job.file: job.request.source,
@@ -139,12 +139,12 @@ def extract(
     gathered : Gathered
         The whole source, which does not compile, or in which NVRTC does not find the kernel.
     message : callable
-        Makes a reader's message of NVRTC's log.
+        A function that makes a readable message from NVRTC's log.
 
     Returns
     -------
     Extracted or None
-        None where the source is the kernel's already, or has none that can be found.
+        The part; None if the source consists of what the kernel needs, or has no such kernel.
 
     Raises
     ------
@@ -205,13 +205,13 @@ def nearest(path: str, kernels: Sequence[KernelDeclaration]) -> str:
 
 
 def _example(path: str, files: Files) -> str:
-    """An instance of a template, as the source has it where it has one."""
+    """Return an instance of a template, if possible one from the source."""
     there = (name for found in instances(files).values() for name in found)
     return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
 
 
 class _Search:
-    """Finds what of a source to leave out, by compiling what is left."""
+    """A search for what to leave out of a source, by compiling what is left."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class _Search:
         Raises
         ------
         CompileError
-            If the header is one of the source's own, and a macro that is asked for has no default.
+            If the header is one of the source's own, and a macro in question has no default.
         """
         given = {macro.partition("=")[0] for macro in defined(self.job.options)}
         given |= set(self.job.request.defines or {})
@@ -307,7 +307,7 @@ class _Search:
         return any(each.is_host for each in self.files.declarations)
 
     def _errors(self) -> Iterator[tuple[list[tuple[str, int]], set[str]]]:
-        """Of each error, its places, and the names that its message quotes."""
+        """Yield for each error its places, and the names that its message quotes."""
         log = self.output.log
         found = list(_ERROR.finditer(log))
         for at, match in enumerate(found):
@@ -319,7 +319,7 @@ class _Search:
             yield places, set(_QUOTED.findall(match[3]))
 
     def _changed(self) -> bool:
-        """Leave out what does not compile and may go, or put back what is missing."""
+        """Leave out what does not compile and may be left out, or put back what is missing."""
         part = self.part
         before = len(part.left_out), len(part.words), len(part.needed)
         gone: set[Declaration] = set()
@@ -343,7 +343,7 @@ class _Search:
         return is_more
 
     def _broken(self) -> dict[tuple[str, int], str]:
-        """Includes of headers of others that do not compile, with the error."""
+        """Return the includes of other projects' headers that do not compile, with the error."""
         errors = {match[1]: match for match in _ERROR.finditer(self.output.log)}
         found = {}
         for name in self.files.texts:
@@ -356,14 +356,14 @@ class _Search:
         return found
 
     def blamed_headers(self) -> frozenset[str]:
-        """Headers of the caller's folders that do not compile as they are."""
+        """The headers in the caller's folders that do not compile as they are."""
         if self.output.ok:
             return frozenset()
         files = {file for places, _ in self._errors() for file, _ in places}
         return frozenset(files & self.gathered.texts.keys() - self.files.texts.keys())
 
     def explained(self, message: Callable[[str, Gathered], str]) -> str:
-        """What is wrong with the part that is left."""
+        """Return what is wrong with the part that is left."""
         overloads = list(dict.fromkeys(
             (kernel.name, kernel.types) for kernel in self.kernels if not kernel.is_special
         ))  # fmt: skip

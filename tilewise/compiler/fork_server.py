@@ -25,13 +25,13 @@ from typing import NoReturn
 from tilewise.compiler import confine
 
 IDLE_SECONDS = 300.0
-"""After how long a server ends that is asked nothing."""
+"""The seconds after which a server without requests ends."""
 ASKED, FORKED = b"?", b"!"
 """A request, before the numbers of its files, and what the server says when it has forked."""
 KILL, STOP_MEMORY = b"K", b"M"
-"""What the server is told of a process that it forked."""
+"""The commands to the server about a process that it forked."""
 STATUS = struct.Struct("i")
-"""How a process ended, as ``os.waitpid`` has it."""
+"""The exit status of a process, as ``os.waitpid`` returns it."""
 PIECE = 1 << 20
 _MOST_FILES = 64
 
@@ -39,7 +39,7 @@ Answer = Callable[[bytes], bytes]
 
 
 def received(channel: socket.socket, size: int) -> bytes:
-    """One message; empty where the other side has ended."""
+    """Return one message; empty if the other side has ended."""
     for _ in range(2):  # an end that left something unread comes before what it said last
         with suppress(ConnectionResetError):
             return channel.recv(size)
@@ -49,15 +49,15 @@ def received(channel: socket.socket, size: int) -> bytes:
 def serve(number: int, answer: Answer) -> NoReturn:
     """Fork a process for each request on a channel, until the channel's other end is closed.
 
-    The server is another process than this one, which ends at once: who started it has no child
-    that ends only with itself, and that a call such as ``os.wait()`` would wait for.
+    The server is another process than this one, which ends at once. So the process that started it
+    has no long-lived child, which a call such as ``os.wait()`` would wait for.
 
     Parameters
     ----------
     number : int
-        The channel's file.
+        The file number of the channel.
     answer : callable
-        Makes the answer of a request, in the process that is forked for it.
+        A function that answers a request, in the process that is forked for it.
     """
     if os.fork() == 0:
         warnings.simplefilter("ignore")  # on threads: of NumPy's libraries, which take care of it
@@ -69,19 +69,19 @@ def serve(number: int, answer: Answer) -> NoReturn:
 
 
 class _Server:
-    """Forks processes, tells how they ended, and kills those that nobody waits for any more."""
+    """A server that forks processes, reports how they ended, and kills those nothing waits for."""
 
     def __init__(self, requests: socket.socket, answer: Answer) -> None:
         self._requests, self._answer = requests, answer
         self._children: dict[int, socket.socket] = {}
-        self._is_asked = True  # by someone who may ask again
+        self._is_asked = True  # by a process that may ask again
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)
         self._woken.setblocking(False)
         self._ready = selectors.PollSelector()
 
     def run(self) -> None:
-        """Serve until nobody can ask any more, or nobody has asked for a long time."""
+        """Serve until no process can ask any more, or none has asked for a long time."""
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(self._woken.fileno(), warn_on_full_buffer=False)
         for each in (self._requests, self._wake):
@@ -129,7 +129,7 @@ class _Server:
             self._is_asked = False
             self._ready.unregister(self._requests)
             return
-        if flags & socket.MSG_CTRUNC:  # it can't open so many
+        if flags & socket.MSG_CTRUNC:  # it can't open so many files
             for each in files:
                 os.close(each)
             return
@@ -137,7 +137,7 @@ class _Server:
         server = os.getpid()
         try:
             process = os.fork()
-        except OSError:  # that the channels close tells it
+        except OSError:  # the closed channels tell it
             process = None
         if process == 0:
             numbers = struct.unpack(f"{len(given) - 2}i", told[len(ASKED) :])

@@ -45,11 +45,11 @@ class Forked:
     Parameters
     ----------
     control : socket
-        To the server.
+        The socket to the server.
     channel : socket
-        To the process.
+        The socket to the process.
     head : bytes
-        What it is told before it is asked.
+        The bytes that precede the request.
     """
 
     def __init__(self, control: socket.socket, channel: socket.socket, head: bytes) -> None:
@@ -96,7 +96,9 @@ class Forked:
         return bytes(self._said)
 
     def end(self) -> int:
-        """Kill it if it has not ended, and return its exit code, or the signal negative."""
+        """Kill the process if it has not ended; return its exit code, or the negative
+        signal number.
+        """
         if not self._status:
             with suppress(OSError):
                 self._control.send(KILL, socket.MSG_NOSIGNAL)
@@ -137,14 +139,15 @@ def fork(module: str, files: Sequence[int] = ()) -> Forked | None:
     Parameters
     ----------
     module : str
-        Its ``main`` calls :func:`tilewise.compiler.processes.serve`.
+        The module, whose ``main`` calls :func:`tilewise.compiler.processes.serve`.
     files : sequence of int
-        Which of this process's open files it has too, under the same numbers.
+        The open files of this process that it gets too, under the same numbers.
 
     Returns
     -------
     Forked or None
-        None where there can be no server, or it can't fork. :meth:`Forked.end` must be called.
+        The process; None if there can be no server, or it can't fork. :meth:`Forked.end` must be
+        called.
 
     Raises
     ------
@@ -181,7 +184,7 @@ def fork(module: str, files: Sequence[int] = ()) -> Forked | None:
 
 @contextmanager
 def _pair(kind: int, ends: ExitStack) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """Two ends of a channel, of which the first one stays open until ``ends`` closes it."""
+    """Yield two ends of a channel, of which the first one stays open until ``ends`` closes it."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, kind)
     ends.enter_context(ours)
     with theirs:
@@ -199,7 +202,7 @@ def _folder() -> Iterator[int]:
 
 
 def _server(module: str) -> socket.socket | None:
-    """The channel to a module's server; None where it does not start."""
+    """Return the channel to a module's server; None if it does not start."""
     key = starting.command(module)
     with _lock:
         known, server = _servers.get(module, (None, None))

@@ -14,7 +14,7 @@ PATIENCE = 30.0  # seconds that a fork waits for compilations to end
 
 
 class Gate:
-    """Counts who is inside, and keeps others out while it is closed."""
+    """A gate that counts the threads inside, and keeps others out while it is closed."""
 
     def __init__(self) -> None:
         self._inside, self._is_closed = 0, False
@@ -22,7 +22,7 @@ class Gate:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """Be inside in the body, when the gate is open."""
+        """Be inside during the body, once the gate is open."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_closed)
             self._inside += 1
@@ -34,7 +34,7 @@ class Gate:
                 self._changed.notify_all()
 
     def close(self) -> None:
-        """Let nobody in, and wait until nobody is inside, or for :data:`PATIENCE`."""
+        """Close the gate, and wait until no thread is inside, or for :data:`PATIENCE`."""
         with self._changed:
             self._is_closed = True
             self._changed.wait_for(lambda: not self._inside, PATIENCE)
@@ -46,13 +46,15 @@ class Gate:
             self._changed.notify_all()
 
     def begin_anew(self) -> None:
-        """Be open with nobody inside, as in a process that was forked: its threads are not here."""
+        """Reset to open with no thread inside, in a forked process, which does not have
+        the threads.
+        """
         self._inside, self._is_closed = 0, False
         self._changed = threading.Condition()
 
 
 gate = Gate()
-"""This process's."""
+"""The gate of this process."""
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(

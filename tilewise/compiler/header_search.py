@@ -12,7 +12,7 @@ from tilewise.compiler.library import Library
 from tilewise.compiler.source_files import MOST_BYTES, read
 
 MOST_FILES = 1000
-"""How many headers one source may include."""
+"""The most headers that one source may include."""
 
 _OUTSIDE = (
     "an include outside the folder of the source and the folders of include= is not read; name its "
@@ -24,7 +24,7 @@ _NOWHERE = "there is no such header in the folder of the source; name its folder
 
 @dataclass
 class Search:
-    """Finds the headers of one source, and keeps what it found.
+    """A search for the headers of one source, which keeps what it found.
 
     Parameters
     ----------
@@ -41,24 +41,24 @@ class Search:
     library : Library
         The headers that are found elsewhere: tilewise's own, and CUDA's.
     given : mapping of str to str
-        Texts of headers by absolute path, which take the place of the files' contents.
+        The texts of headers by absolute path, in place of the files' contents.
     check : callable
-        Called at each step; it raises where the time is over.
+        A function that is called at each step, and raises if the time is over.
 
     Attributes
     ----------
     is_whole : bool
         Whether every include is resolved, so that NVRTC reads no file.
     size : int
-        Bytes of the headers so far.
+        The bytes of the headers so far.
     texts : dict of Path to str
         The headers so far.
     files : dict of Path to None
         The files that were read or looked for, in order.
     by_macro : set of str
-        The macros that stand for the name in an include.
+        The macros that replace the name in an include.
     answers : dict
-        What :meth:`find` has returned so far.
+        The results of :meth:`find` so far.
     """
 
     file: str

@@ -1,4 +1,4 @@
-"""Headers that come with tilewise: what the host's have that device code uses.
+"""The headers that come with tilewise: what device code uses of the host's headers.
 
 NVRTC has none of the host's headers, and device code needs little of them: integer types, limits,
 ``std::min``. Those that lie in :data:`FOLDER` have that much. Others are empty: those of which it
@@ -16,7 +16,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "headers"
 IMPLICIT = FOLDER / "implicit.h"
-"""What nvcc includes before each source, as far as NVRTC does not know it."""
+"""The header that nvcc includes before each source, as far as NVRTC does not know it."""
 _EMPTY = FOLDER / "none.h"
 
 _OF_HOST_LIBRARIES = re.compile(r"(?:ATen|c10|torch|pybind11|nanobind|benchmark|gtest|gmock)/.")
@@ -29,7 +29,7 @@ _INCLUDE = re.compile(r'^#include "([^"\n]+)"\n', re.MULTILINE)
 
 
 def find(name: str) -> Path | None:
-    """Return the file that stands for a header of the host's, or of what NVRTC knows."""
+    """Return the file that replaces a header of the host's, or one that NVRTC has built in."""
     if name in _listed("empty.txt") or is_known_to_nvrtc(name):
         return _EMPTY
     if _OF_HOST_LIBRARIES.match(name) or _THRUST.fullmatch(name):
@@ -38,7 +38,7 @@ def find(name: str) -> Path | None:
 
 
 def find_without_toolkit(name: str) -> Path | None:
-    """Return the file that stands for a header of CUDA's where those are not here."""
+    """Return the file that replaces a header of CUDA's if CUDA's headers are missing."""
     return FOLDER / "without" / name if f"without/{name}" in _names() else None
 
 

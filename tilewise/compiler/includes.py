@@ -1,4 +1,4 @@
-"""What a source may read: its includes, which NVRTC is given from memory.
+"""The files that a source may read: its includes, which NVRTC is given from memory.
 
 NVRTC opens every file that an include names, and quotes it in its messages. So the text that NVRTC
 gets names no file. An ``#include`` of a header that the source may read is rewritten to the name of
@@ -26,26 +26,26 @@ from tilewise.errors import CompileError
 
 @dataclass(frozen=True)
 class Gathered:
-    """A source and all that it includes, as NVRTC gets them.
+    """A source and everything that it includes, as NVRTC gets them.
 
     Attributes
     ----------
     source : str
-        With its includes rewritten; its lines are those of the original.
+        The source with its includes rewritten; its lines are those of the original.
     headers : mapping of str to str
         The headers' texts, rewritten too, by the names that the includes have.
     files : tuple of Path
-        All the files that were read or looked for: what the texts depend on. Headers of tilewise's
-        own are not among them; of CUDA's, those that tell the version.
+        The files that were read or looked for, on which the texts depend. Headers of tilewise's own
+        are not among them; of CUDA's only those that tell the version.
     is_whole : bool
-        Whether nothing is left for NVRTC to read; always, where the source is not trusted.
+        Whether nothing is left for NVRTC to read; always True if the source is not trusted.
     is_doubtful : bool
-        Whether names that it has, pasted in some order, are one that asks for files. It is to be
-        compiled where no file can be opened.
+        Whether its names, pasted in some order, make one that asks for files. It has to be compiled
+        where no file can be opened.
     toolkit : Toolkit or None
         CUDA's headers, if the source includes one of them.
     environment : tuple or None
-        The variables that decided where those were found; None where none were looked for.
+        The variables that decided where CUDA's headers were found; None if none were looked for.
     texts : mapping of str to str
         The original texts: the source by its name in messages, and the headers that it may read by
         their paths.
@@ -70,7 +70,7 @@ class Gathered:
         return () if self.toolkit is None else (headers.FOLDER, *self.toolkit.folders)
 
     def version(self) -> tuple[str, ...]:
-        """What tells the headers in those folders from others."""
+        """Return what distinguishes the headers in CUDA's folders from other versions."""
         return () if self.toolkit is None else (self.toolkit.version(), headers.version())
 
 
@@ -87,14 +87,14 @@ def gather(
     check: Callable[[], None] = lambda: None,
     given: Mapping[str, str] | None = None,
 ) -> Gathered:
-    """A source and all that it includes.
+    """Return a source and everything that it includes.
 
     Parameters
     ----------
     source : str
         CUDA C++.
     file : str
-        What messages call it.
+        The source's name in messages.
     folder : Path or None
         Its own folder, absolute, which it may read.
     include : sequence of Path
@@ -102,15 +102,15 @@ def gather(
     more : sequence of Path
         More folders, absolute, that it may read.
     options : sequence of str
-        NVRTC's, the caller's macros among them.
+        NVRTC's options, including the caller's macros.
     name : str
         The name of a kernel, in which NVRTC replaces macros.
     is_trusted : bool
-        Whether it may read any file. Then what can't be told here is left to NVRTC.
+        Whether it may read any file. Includes that can't be resolved here are then left to NVRTC.
     check : callable
-        Called at each step; it raises where the time is over.
+        A function that is called at each step, and raises if the time is over.
     given : mapping of str to str, optional
-        Texts of headers, by their absolute paths, in place of what the files have.
+        The texts of headers, by their absolute paths, in place of the files' contents.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def gather(
     if folder is not None:
         own = absolute(folder)
         folders = (own, *folders)
-        if own != own.parent:  # of a source in the root folder, the whole machine is not its own
+        if own != own.parent:  # for a source in the root folder, the whole machine is not its own
             roots = folders
     places = (*roots, *more)
     library = Library(include)
@@ -147,7 +147,7 @@ def gather(
         if has_trigraphs(options):
             pasted.check_trigraphs(texts)
     files = set(search.files)
-    if is_trusted and not search.is_whole:  # what NVRTC finds then may be one of CUDA's
+    if is_trusted and not search.is_whole:  # what NVRTC finds then may be one of CUDA's headers
         library.uses_toolkit = True
     if library.used is not None:
         files.update(library.used.telling)
@@ -180,7 +180,7 @@ def _check(texts: Mapping[str, str], search: Search, given: Sequence[str]) -> bo
                     f"{name} defines {macro} anew, which is the name of an include: {ODD}"
                 )
     pasted.check_pieces(plain)
-    # What stands in tilewise's own headers is known: of them, macros that paste count alone.
+    # The names in tilewise's own headers are known; only their macros that paste count.
     others = [
         text
         for name, text in plain.items()

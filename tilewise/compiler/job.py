@@ -51,13 +51,13 @@ class Job:
     ----------
     request : Request
     file : str
-        What messages and line information call the source.
+        The source's name in messages and line information.
     folder : Path or None
-        The folder of the source, absolute; None of a source that is a string.
+        The absolute folder of the source; None for a source that is a string.
     include : tuple of Path
-        More folders, absolute, that ``#include`` searches.
+        Further absolute folders that ``#include`` searches.
     options : tuple of str
-        All of the options that NVRTC gets.
+        All options that NVRTC gets.
     is_shipped : bool
         Whether the source and all of its headers are tilewise's own.
     is_told : bool
@@ -65,7 +65,7 @@ class Job:
     may_last : bool
         Whether its options may change how NVRTC compiles later jobs in the same process.
     clock : Clock
-        The time that is left of what compiling it may take.
+        The time that is left for compiling it.
     memory_key : tuple
         The key of the compiled kernel in the process's memory, unless it is tilewise's own.
     shipped_key : tuple
@@ -85,7 +85,7 @@ class Job:
     shipped_key: tuple[Any, ...]
 
     def run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
-        """What NVRTC makes of it: in a process of its own, where that has to be."""
+        """Return NVRTC's output, from a process of its own if necessary."""
         if gathered.is_doubtful and not confine.can_close_files():
             raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
         options = _with_folders(options, gathered)
@@ -100,14 +100,13 @@ class Job:
         )  # fmt: skip
 
     def gathered(self, texts: Mapping[str, str] | None = None) -> Gathered:
-        """Return a source and all that it includes; NVRTC itself finds what comes with tilewise.
+        """Return a source and everything that it includes; NVRTC finds what comes with tilewise.
 
-        ``texts`` stand in place of the source, by the name ``file``, and of headers, by their
-        paths.
+        ``texts`` replace the source, by the name ``file``, and headers, by their paths.
         """
         if self.is_shipped:
             return Gathered(self.request.source, {}, (), True)
-        # A kernel in tilewise's own folder, which somebody edits, includes what lies in its parts.
+        # An edited kernel in tilewise's own folder includes headers of its parts.
         is_own = self.folder is not None and self.folder.is_relative_to(shipped.FOLDER)
         with self.clock.running():
             found = gather(
@@ -120,14 +119,15 @@ class Job:
         return found if self.is_told else replace(found, is_whole=False)
 
     def key(self, gathered: Gathered) -> bytes:
-        """What the cache on disk keeps a kernel by.
+        """Return the key of a kernel in the cache on disk.
 
-        One that comes with tilewise does not depend on where that is installed, but for its lines.
+        For a kernel that comes with tilewise it does not depend on where that is installed, except
+        for the lines.
         """
         version = "{}.{}".format(*nvrtc.version())
         if not self.is_shipped:
             texts = [text for header in gathered.headers.items() for text in header]
-            # What a trusted source finds out of files, another may not be told.
+            # An untrusted source must not learn what a trusted one finds in files.
             trust = str(self.request.trusted)
             without = ",".join(not_defined(self.request.defines or {}))
             parts = (
@@ -147,19 +147,19 @@ def _with_folders(options: Sequence[str], gathered: Gathered) -> Sequence[str]:
     """
     if not gathered.folders and gathered.is_whole:
         return options
-    # A trusted source's headers, which NVRTC finds, may include what lies beside them.
+    # The headers of a trusted source, which NVRTC finds, may include files beside them.
     kept = (option for option in options if option != _NO_SEARCH)
     folders = (f"--include-path={folder}" for folder in gathered.folders)
     return (*kept, *folders, _MACROS_ANEW)
 
 
 def job_of(request: Request) -> Job:
-    """Check what :func:`tilewise.compiler.compile` was asked for.
+    """Check the arguments of :func:`tilewise.compiler.compile`.
 
     Raises
     ------
     ValueError, TypeError
-        As :func:`tilewise.compiler.compile`.
+        As in :func:`tilewise.compiler.compile`.
     """
     source, name, defines, arch, path, options, include, lines, is_trusted, limits, makes_code = (
         request
@@ -192,7 +192,7 @@ def job_of(request: Request) -> Job:
         search = [f"--include-path={folder}"]
     if is_trusted:
         search += (f"--include-path={Path(each).absolute()}" for each in include)
-    # What nvcc includes before each source.
+    # The header that nvcc includes before each source.
     before = [_MINIMAL] if is_shipped else [f"--pre-include={headers.IMPLICIT}"]
     of_lines = [_LINES] * lines
     # For a virtual architecture NVRTC makes PTX alone, and the same.

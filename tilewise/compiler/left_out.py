@@ -21,7 +21,7 @@ _NUMBER = "1105"
 """The number that NVRTC gives to the warning of a ``#warning``."""
 OPTION = f"--diag-warn={_NUMBER}"
 _SILENT = re.compile(r"--?(?:w|disable-warnings)")
-# What an include that is not read is rewritten to.
+# The replacement of an include that is not read.
 _REFUSED = re.compile(r"#\s*error (.+):\s*[\"<]")
 _MARKED = re.compile(
     rf"^(\S.*?)\((\d+)\): warning #{_NUMBER}-D: .*\n(?:[ \t].*\n)*\n?", re.MULTILINE
@@ -50,7 +50,7 @@ def refused(gathered: Gathered) -> dict[tuple[str, int], str]:
 
 
 def options(given: Sequence[str]) -> list[str]:
-    """NVRTC's options with the warnings on that show which includes it reached."""
+    """Return NVRTC's options with the warnings on that show which includes it reached."""
     return [*(option for option in given if not _SILENT.fullmatch(option)), OPTION]
 
 
@@ -60,7 +60,7 @@ def reached(log: str) -> set[tuple[str, int]]:
 
 
 def without_marks(log: str) -> str:
-    """NVRTC's log without the warnings that mark left-out includes."""
+    """Return NVRTC's log without the warnings that mark left-out includes."""
     return _REMARK.sub("", _MARKED.sub("", log))
 
 
@@ -81,8 +81,8 @@ def _name(texts: Mapping[str, str], file: str, line: int) -> str:
 def questions(gathered: Gathered, file: str, folder: Path | None) -> tuple[str, ...]:
     """Return a remark on each ``__has_include`` whose header is not found.
 
-    The compiler that the source was written for may find it. Headers in the source's folder are
-    looked through as well as the source itself.
+    The compiler that the source was written for may find it. The headers in the source's folder are
+    searched as well as the source itself.
     """
     found = []
     for name, text in gathered.texts.items():
@@ -96,5 +96,5 @@ def questions(gathered: Gathered, file: str, folder: Path | None) -> tuple[str, 
 
 
 def as_includes(log: str) -> str:
-    """NVRTC's log with "<name> is not read" in place of the ``#error`` of a left-out include."""
+    """Return NVRTC's log with "<name> is not read" for the ``#error`` of a left-out include."""
     return _ERROR.sub(lambda match: f"error: {match[2]} is not read: {match[1]}\n", log)

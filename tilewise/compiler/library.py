@@ -1,4 +1,4 @@
-"""Headers that are not the source's own: CUDA's, and what stands for the host's."""
+"""The headers that are not the source's own: CUDA's, and replacements of the host's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DEFINED = re.compile(r"(?:define|undef|\*/)[ \t\v\f\r]*+(\w+)", re.ASCII)
 
 
 class Library:
-    """Finds headers for one source, and remembers which it uses.
+    """A search for headers for one source, which records the headers that it uses.
 
     Parameters
     ----------
@@ -27,9 +27,9 @@ class Library:
     ours : dict of Path to str
         The texts of tilewise's own headers that the source uses.
     uses_toolkit : bool
-        Whether it uses one of CUDA's.
+        Whether the source uses one of CUDA's headers.
     lacks : set of str
-        CUDA's that it includes, and that are not there.
+        The headers of CUDA's that it includes and that are missing.
     """
 
     def __init__(self, include: Sequence[Path] = ()) -> None:
@@ -40,12 +40,12 @@ class Library:
 
     @cached_property
     def toolkit(self) -> Toolkit | None:
-        """CUDA's headers, looked for when they are first needed."""
+        """CUDA's headers, which are searched for when they are first needed."""
         return toolkit.find(self._include)
 
     @cached_property
     def misused(self) -> Misused:
-        """What a source could misuse in them."""
+        """The parts of CUDA's headers that a source could misuse."""
         assert self.toolkit is not None
         return self.toolkit.misused()
 
@@ -53,7 +53,7 @@ class Library:
     def are_the_callers(self) -> bool:
         """Whether CUDA's headers are those of a folder of ``include=``.
 
-        Whoever wrote the source may have written what is in it.
+        The author of the source may then have written them, too.
         """
         return self.toolkit is not None and self.toolkit.origin == "include="
 

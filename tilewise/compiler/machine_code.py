@@ -31,7 +31,7 @@ _SHARED = ("LDS", "STS", "LDSM", "STSM", "ATOMS")
 _OTHER = ("LDG", "STG", "LDL", "STL", "LD", "ST", "ATOM", "ATOMG", "RED", "REDG", "LDGSTS")
 _MEMORY = frozenset((*_SHARED, *_OTHER))
 ATOMICS = ("ATOM", "ATOMG", "RED", "REDG")
-"""Atomics on global and on generic addresses."""
+"""The opcodes of atomics on global and on generic addresses."""
 _FLOAT = re.compile(r"B?F(?:16|32|64)")
 _OPERATIONS = frozenset(("ADD", "MIN", "MAX", "AND", "OR", "XOR", "INC", "DEC", "EXCH", "CAS"))
 _WIDTHS = {
@@ -41,24 +41,23 @@ _WIDTHS = {
 
 @dataclass(frozen=True)
 class MemoryInstruction:
-    """One load, store or atomic of the machine code.
+    """A load, store or atomic of the machine code.
 
     Attributes
     ----------
     line : int
-        Source line (the innermost, where functions were inlined, of whichever file has it); 0
-        where none is known.
+        The source line (the innermost for inlined functions, in any file); 0 if none is known.
     opcode : str
-        Without what follows the first dot, as ``"LDS"``.
+        The opcode up to the first dot, such as ``"LDS"``.
     width : int
-        Bits a thread.
+        The bits of a thread's access.
     predicate : str
-        The guard, as ``"@!P0"``; empty for none.
+        The guard, such as ``"@!P0"``; empty for none.
     operation : str
         The operation of an atomic on a global or generic address, such as ``"ADD"`` or
         ``"ADD.F32"``; empty for other instructions.
     lanes : str
-        Which lanes of a warp execute such an atomic: a constant of
+        The lanes of a warp that execute such an atomic: a constant of
         :mod:`tilewise.compiler.elections`.
     """
 
@@ -77,21 +76,21 @@ class Disassembly:
     Attributes
     ----------
     instructions : tuple of MemoryInstruction or None
-        None where the machine code could not be read.
+        The instructions; None if the machine code could not be read.
     reason : str
-        Why not; empty where it was read.
+        Why it could not be read; empty if it was.
     """
 
     instructions: tuple[MemoryInstruction, ...] | None
     reason: str = ""
 
     def counts(self, *opcodes: str) -> Counter[tuple[int, str, int]]:
-        """How many instructions there are of each (line, opcode, width in bits).
+        """Return the number of instructions for each (line, opcode, width in bits).
 
         Parameters
         ----------
         *opcodes : str
-            Which to count, as ``"LDS"``; all of them if none is named.
+            The opcodes to count, such as ``"LDS"``; by default all.
         """
         return Counter(
             (i.line, i.opcode, i.width)
@@ -102,7 +101,7 @@ class Disassembly:
 
 @lru_cache(maxsize=1)
 def find_nvdisasm() -> Path | None:
-    """``nvdisasm`` of the PyPI package, else of the ``PATH``; None if there is none."""
+    """Return ``nvdisasm`` of the PyPI package, else of the ``PATH``; None if there is none."""
     try:
         files = importlib.metadata.files(_PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
@@ -157,9 +156,9 @@ def _text(cubin: bytes) -> tuple[str, str]:
 
 
 def parse(text: str, symbol: str) -> list[MemoryInstruction]:
-    """The memory instructions of one kernel in the text of ``nvdisasm -c -g``.
+    """Return the memory instructions of one kernel in the text of ``nvdisasm -c -g``.
 
-    A called function that was not inlined stands in its caller's section, and is read with it.
+    A called function that was not inlined is in its caller's section, and is read with it.
     """
     found: list[MemoryInstruction] = []
     inside, line, election = False, 0, elections.Elections()

@@ -1,4 +1,4 @@
-"""One compilation: NVRTC's output as a kernel, or its log as an error that a reader understands."""
+"""Compile once: NVRTC's output becomes a kernel, or its log a readable error."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _OF_A_LIBRARY = re.compile(
     r"(?:cuda|cub|thrust|std|cooperative_groups|nvcuda)::"
     r"|_Z(?:St|N(?:St|4cuda|3cub|6thrust|3std|18cooperative_groups|6nvcuda))"
 )
-"""How names in the namespaces of headers begin, and symbols that are no plain names (Itanium C++
-ABI, 5.1). Nobody sets those variables."""
-_NAME_IS_WRONG = "__nv_name_map("  # where NVRTC reads the kernel's name, in a message
+"""The beginning of names in libraries' namespaces, and of symbols that are not plain names (Itanium
+C++ ABI, 5.1). Users do not set those variables.
+"""
+_NAME_IS_WRONG = "__nv_name_map("  # the source that NVRTC names in messages about the kernel's name
 _LINKED = re.compile(r"--?(?:device-c|dc|rdc|relocatable-device-code|ewp|extensible-whole-program)")
-"""Options by which a kernel may launch others."""
+"""The options by which a kernel may launch others."""
 _modules: OrderedDict[tuple[Any, ...], nvrtc.Output] = OrderedDict()
 _lock = threading.Lock()
 
@@ -70,7 +71,7 @@ def make(job: Job, gathered: Gathered) -> Compiled:
 
 
 def _module(job: Job, gathered: Gathered) -> Extracted:
-    """What the source was compiled to, and the kernel's symbol."""
+    """Return what the source was compiled to, and the kernel's symbol."""
     # NVRTC itself reads the headers of what comes with tilewise. With limits, a source is
     # compiled anew each time, to see whether it stays within them.
     name = job.request.name
@@ -147,8 +148,8 @@ def _declared(
         for each in variables
         if not _OF_A_LIBRARY.match(each.name)
     )
-    # Those of a function are not visible at the end of the source, and a name that is still a
-    # symbol is no name there. Those of kernels that come with tilewise are constants of theirs.
+    # A function's variables are not visible at the end of the source, and a symbol that can't be
+    # demangled is not a name there. The variables of kernels that come with tilewise are constants.
     names = [
         each.name
         for each in variables
@@ -156,7 +157,7 @@ def _declared(
         and not each.name.startswith("_Z")
         and not job.is_shipped
     ]
-    # Where the PTX leaves the type of a parameter open, the source tells.
+    # If the PTX leaves the type of a parameter open, the source has it.
     is_open = any(kind[0] in "bsu" and kind != "b8" for _, kind, _, _ in parameters)
     is_open &= not module.name.startswith("_Z")
     told = signatures.Told()
@@ -179,9 +180,9 @@ def _declared(
 
 
 def _run(job: Job, gathered: Gathered, more: str, option: str, told: str) -> nvrtc.Output:
-    """Compile a source with more text behind it, one more option, and another name.
+    """Compile a source with further text at its end, a further option, and another name.
 
-    It is compiled for a virtual architecture, without ptxas: the front end alone gives the types.
+    It is compiled for a virtual architecture, without ptxas, because the front end gives the types.
     """
     longer = replace(gathered, source=gathered.source + more)
     real, virtual = (f"--gpu-architecture={kind}_" for kind in ("sm", "compute"))
@@ -201,8 +202,10 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
 
 
 def _of_another(message: str, job: Job) -> str:
-    """A line that says whose the first error is, where it is another kernel's than the one asked
-    for; empty where it is not."""
+    """Return a line that names the kernel of the first error, if it is another one.
+
+    It is empty if the error is in the kernel that was asked for.
+    """
     place = re.search(rf"^{re.escape(job.file)}:(\d+): error", message, flags=re.MULTILINE)
     if place is None or job.request.name is None:
         return ""
@@ -217,7 +220,9 @@ def _of_another(message: str, job: Job) -> str:
 
 
 def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) -> str:
-    """NVRTC's log, of a template's instance ``name``: ``file:line: error: ...`` and the line."""
+    """Return NVRTC's log for a template's instance ``name``: ``file:line: error: ...``
+    and the line.
+    """
     lines = [line for line in log.splitlines() if not re.match(r"ptxas +(info|\.) ", line)]
     text = left_out.as_includes("\n".join(lines))
     text = re.sub(r"^(\S.*?)\((\d+)\): ", r"\1:\2: ", text, flags=re.MULTILINE)

@@ -55,7 +55,7 @@ def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:
     Returns
     -------
     list of (bool, list of str)
-        For each list, whether ``__global__`` stands before the name, and its parts between commas.
+        For each list, whether ``__global__`` precedes the name, and its parts between commas.
     """
     # A comment, or what looks like one, ends where the text does: no text is looked at twice.
     plain = _LEFT_OUT.sub(" ", source)
@@ -76,7 +76,7 @@ def signature(compiled: Compiled) -> str:
 
 
 def _parts(text: str) -> list[str] | None:
-    """What commas part up to the parenthesis that closes; None where none does."""
+    """Return the parts between commas up to the closing parenthesis; None if there is none."""
     deep, begin, parts = 0, 0, []
     for place, letter in enumerate(text):
         if deep == 0 and letter in ",)":
@@ -92,9 +92,9 @@ def _parts(text: str) -> list[str] | None:
 
 
 def _name(declared: str) -> str:
-    """The last word of a parameter, where its type stands before it."""
+    """Return the last word of a parameter, if its type precedes it."""
     inner = re.search(r"\(\s*[*&]\s*(?:const\s+|__restrict__\s+)*(\w+)", declared)
-    if inner:  # of a reference to an array, as float (&x)[4]
+    if inner:  # a reference to an array, such as float (&x)[4]
         return inner[1]
     words = re.findall(r"[A-Za-z_]\w*", re.split(r"[\[=]", declared)[0])
     return words[-1] if len(words) > 1 and words[-1] not in _NO_NAMES else ""

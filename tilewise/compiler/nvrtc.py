@@ -1,4 +1,4 @@
-"""NVRTC, called directly: one source in, PTX, machine code and log out. Needs no GPU.
+"""Call NVRTC directly: one source in; PTX, machine code and log out. It needs no GPU.
 
 ``cuda.core.Program`` is not used: it gives one kind of output a call and drops the log of a
 compilation that succeeds, and ptxas's figures stand in that log. One NVRTC call for a real
@@ -26,22 +26,22 @@ INSTALL_HINT = (
 
 @dataclass(frozen=True)
 class Output:
-    """What one NVRTC call gave.
+    """The output of one NVRTC call.
 
     Attributes
     ----------
     log : str
-        Messages of NVRTC and ptxas.
+        The messages of NVRTC and ptxas.
     ptx : str
-        Empty if the compilation failed.
+        The PTX; empty if the compilation failed.
     cubin : bytes
-        Empty if the compilation failed.
+        The machine code; empty if the compilation failed.
     symbol : str
-        What the name expression became; empty where there was none.
+        The symbol of the name expression; empty if there was none.
     ok : bool
         Whether it compiled.
     is_full : bool
-        Whether it did not, for want of memory.
+        Whether it did not compile for lack of memory.
     """
 
     log: str
@@ -78,7 +78,7 @@ def _call(function: str, *args: Any) -> Any:
 
 
 def version() -> tuple[int, int]:
-    """NVRTC's version, as ``(13, 0)``.
+    """Return NVRTC's version, as in ``(13, 0)``.
 
     Raises
     ------
@@ -91,11 +91,11 @@ def version() -> tuple[int, int]:
 
 @lru_cache(maxsize=1)
 def architectures() -> tuple[str, ...]:
-    """Every real architecture that NVRTC compiles for, oldest first.
+    """Return every real architecture that NVRTC compiles for, oldest first.
 
-    ``sm_90a`` is ``sm_90`` with the instructions that no later architecture is bound to keep
-    (from 90 on); ``sm_100f`` with those that its family keeps (from 100 on). CUDA C++
-    Programming Guide, "Feature Availability".
+    ``sm_90a`` is ``sm_90`` with instructions that later architectures may lack (from 90 on);
+    ``sm_100f`` has those that its family keeps (from 100 on). CUDA C++ Programming Guide, "Feature
+    Availability".
 
     Raises
     ------
@@ -133,13 +133,13 @@ def run(
     source : str
         CUDA C++.
     file : str
-        What messages and line information call it.
+        The source's name in messages and line information.
     options : sequence of str
-        NVRTC's options, the architecture among them.
+        NVRTC's options, including the architecture.
     name : str, optional
         A name expression: a kernel or a template's instance to emit and to look up.
     headers : mapping of str to str, optional
-        Texts, by the names that includes have for them.
+        The texts of headers, by the names in the includes.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a compilation is asked for, checked and as options of NVRTC's command line."""
+"""The arguments of a compilation, checked and converted to options of NVRTC."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def defined(options: Sequence[str]) -> list[str]:
 
 
 def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:
-    """``-DNAME=VALUE`` of each macro, by name; it raises what compiling with it would."""
+    """Return ``-DNAME=VALUE`` for each macro, by name; raise the errors of compiling with it."""
     if not isinstance(defines, Mapping):
         raise TypeError(f"defines is {type(defines).__name__}; it takes a mapping")
     options = []

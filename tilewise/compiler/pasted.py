@@ -1,4 +1,4 @@
-"""Names by which a source asks for files, and whether its macros can paste them out of parts.
+"""Names by which a source asks for files, and whether its macros can paste them from parts.
 
 Nothing defines ``__has_include`` and its like anew, so where macros paste one of these names, NVRTC
 looks for the file that it is asked for. A source that has a part which hardly serves anything else
@@ -18,7 +18,7 @@ from tilewise.errors import CompileError
 _ASKING = ("__has_include", "__has_include_next", "__has_embed")
 _PIECE = re.compile(r"__(?:h|ha|has|has_[a-z]{,6}|has_include_[a-z]*)(?!\w)", re.ASCII)
 _ASKED = re.compile(rf"{_PIECE.pattern}|__has_include(?!\w)", re.ASCII)
-# A letter by its number, behind which a name may follow.
+# A letter by its number, after which a name may follow.
 _LETTER = re.compile(r"\\u[0-9A-Fa-f]{4}|\\U[0-9A-Fa-f]{8}")
 _TOKEN = re.compile(r"\w+", re.ASCII)
 _PASTE = re.compile(r"##|%:%:|\?\?=\?\?=|_NV_|__CUDA(?!CC)[A-Z]*_|__location__")
@@ -26,12 +26,12 @@ _TRIGRAPH = re.compile(r"\?\?[=/]")
 
 
 def check_given(text: str, what: str) -> None:
-    """Raise where what is given beside a source, a macro or a name, asks for files.
+    """Raise an error if a macro or a name given beside a source asks for files.
 
     Raises
     ------
     ValueError
-        If ``__has_include`` or its like stands in it, or a part that hardly serves anything else.
+        If it contains ``__has_include`` or its like, or a part that hardly serves anything else.
     """
     if found := _ASKED.search(text):
         raise ValueError(

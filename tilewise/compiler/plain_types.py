@@ -1,4 +1,4 @@
-"""The types of a kernel's parameters, where its declaration uses built-in types alone.
+"""The types of a kernel's parameters, if its declaration uses only built-in types.
 
 ``const float* x`` means the same in every source, unless a macro replaces one of its words. Where
 all parameters are declared so, the source need not be compiled once more to find their types
@@ -23,7 +23,9 @@ from tilewise.errors import ParserMissingError
 _NO_INTEGERS = ("void", "bool", "float", "double")
 _QUALIFIERS = frozenset(("const", "volatile", "__restrict__", "__restrict"))
 _LARGE = 1 << 15
-"""Characters up to which a source is parsed for its types, unless it includes CUDA's headers."""
+"""The characters up to which a source is parsed for its types, unless it includes CUDA's
+headers.
+"""
 _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 
 
@@ -34,7 +36,7 @@ def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
     macro, a condition or a template may decide the types, or where the source is too large to be
     parsed for it.
     """
-    # What NVRTC finds itself, as it does the headers that come with tilewise, may define anything.
+    # Headers that NVRTC finds itself, such as those that come with tilewise, may define anything.
     if job.is_shipped or not gathered.is_whole:
         return None
     texts = own_texts(job, gathered)
@@ -69,7 +71,7 @@ def _is_plain(kernel: KernelDeclaration, files: Files) -> bool:
 
 
 def _type(declared: str) -> str:
-    """A type in the compiler's own spelling; empty where it is not built in."""
+    """Return a type in the compiler's own spelling; empty if it is not built in."""
     parts = [part.strip() for part in _TYPE.findall(declared)]
     if "".join(declared.split()) != "".join("".join(parts).split()):
         return ""
@@ -81,7 +83,7 @@ def _type(declared: str) -> str:
 
 
 def _macros(job: Job, gathered: Gathered) -> Iterable[str]:
-    """What the source, its headers and the options define, in whichever branch of a condition."""
+    """Yield the macros that the source, its headers and the options define in any branch."""
     for text in (job.request.source, *gathered.texts.values(), *gathered.headers.values()):
         yield from re.findall(r"define\s+(\w+)", text.replace("\\\n", " "))
     for macro in defined(job.options):

@@ -1,7 +1,7 @@
-"""Processes that answer one request, and that a library which breaks down ends without this one.
+"""Processes that answer one request each, so that a crash of a library ends only them.
 
-Where the system can do that, a process is forked by a server that has loaded what it needs
-(:mod:`tilewise.compiler.forking`); elsewhere it is started.
+If the system can do that, a server that has loaded the libraries forks the process
+(:mod:`tilewise.compiler.forking`); otherwise it is started.
 """
 
 from __future__ import annotations
@@ -71,21 +71,20 @@ def ask(
     grace: float = 0.0,
     may_fork: bool = True,
 ) -> Heard:
-    """Ask a process of its own, and wait for its answer; it has ended when this returns or raises.
+    """Send a request to a process of its own, and wait for its answer and its end.
 
     Parameters
     ----------
     module : str
-        What the process runs: its ``main`` calls :func:`serve`.
+        The module that the process runs; its ``main`` calls :func:`serve`.
     asked : bytes
     clock : Clock
         The time that is left. It does not run while the process starts. When it is over, the
         process is killed.
     files : sequence of int
-        Which of this process's open files it has too, under the same numbers.
+        The open files of this process that it gets too, under the same numbers.
     grace : float
-        When the time is over, the process gets no more memory, and has so many seconds to answer
-        before it is killed.
+        The seconds to answer after the time is over, without further memory, before it is killed.
     may_fork : bool
         Whether it may be forked from a process that serves others too.
 

@@ -1,4 +1,4 @@
-"""What a compilation is asked for: one kernel of a source, and how it is to be compiled."""
+"""The request for a compilation: one kernel of a source, and how to compile it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tilewise.limits import Limits
 
 
 class Request(NamedTuple):
-    """Asks for one kernel, compiled.
+    """A request for one compiled kernel.
 
-    It checks nothing: :func:`tilewise.compiler.compile` does.
+    It is not checked here; :func:`tilewise.compiler.compile` does that.
 
     Attributes
     ----------

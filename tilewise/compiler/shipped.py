@@ -1,7 +1,7 @@
-"""The kernels' sources that come with tilewise: each is read once a process.
+"""The sources of the kernels that come with tilewise, each of which is read once in a process.
 
-They may be edited between two processes, but a process goes on with what it read first. One digest
-of them all, headers included, stands for whatever a kernel of them includes.
+They may be edited between two processes, but a process keeps what it read first. One digest of all
+of them, headers included, represents everything that a kernel among them includes.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def relative(path: str) -> str:
 
 @cache
 def digest() -> str:
-    """Of all the files, as they were when this was first called."""
+    """Return the digest of all the files, as of the first call."""
     return _digest()
 
 
 def is_unchanged() -> bool:
-    """Whether the files still are as :func:`digest` found them, and as they were first read."""
+    """Return whether the files still are as :func:`digest` found them, and as first read."""
     texts = list(_texts.items())
     try:
         return _digest() == digest() and all(

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from tilewise.compiler import nvrtc
 from tilewise.compiler.type_names import TOLD
 
-# Of cuda_fp16.h and cuda_bf16.h, which few sources include.
+# The types of cuda_fp16.h and cuda_bf16.h, which few sources include.
 _HEADERS = ("__half", "__nv_bfloat16", "__half2", "__nv_bfloat162")
-_POINTER = 100  # that much is added to what a pointer points to
+_POINTER = 100  # added to the code of what a pointer points to
 _VARIABLES = 1 << 20  # the number of the first variable, larger than those of types
 _SPACE = "tilewise_signature"
 Run = Callable[[str, str, str], nvrtc.Output]
@@ -42,7 +42,7 @@ _PROBE = "\n".join(
         "};",
         "template <int... tw_numbers_> struct TwList_ {};",
         "template <class... TwLists_> struct TwMany_ {};",
-        # Of the variable of a number: its element's type, and its extents.
+        # The element's type and the extents of a variable, by its number.
         "template <int tw_number_, class TwType_, int... tw_extents_> struct TwShape_ {"
         "  typedef TwList_<tw_number_, TwNumber_<TwType_>::tw_number_, tw_extents_...> TwTold_;"
         "};",
@@ -61,17 +61,18 @@ _PROBE = "\n".join(
 
 @dataclass(frozen=True)
 class Told:
-    """What the compiler says of declarations.
+    """The declarations that the compiler reports.
 
     Attributes
     ----------
     parameters : tuple of str
-        One a parameter, without ``const`` and ``__restrict__``, as ``"unsigned int"`` or
-        ``"float*"``; ``""`` of a structure or another type that is not known here, and ``"*"`` of a
-        pointer to one. Empty where nothing can be told, as of a kernel that is asked for by its
-        mangled name.
+        The type of each parameter, without ``const`` and ``__restrict__``, such as
+        ``"unsigned int"`` or ``"float*"``; ``""`` for a structure or another unknown type, and
+        ``"*"`` for a pointer to one. Empty if nothing is known, as for a kernel that is asked for
+        by its mangled name.
     variables : dict
-        Of each that is visible at the end of the source, the type of an element and the extents.
+        The type of an element and the extents of each variable that is visible at the end of the
+        source.
     """
 
     parameters: tuple[str, ...] = ()
@@ -79,19 +80,20 @@ class Told:
 
 
 def told(kernel: str, names: Sequence[str], run: Run, most: int = 10) -> Told:
-    """How a kernel's parameters and the module's variables are declared.
+    """Return how a kernel's parameters and the module's variables are declared.
 
     Parameters
     ----------
     kernel : str
-        Its name, as :func:`tilewise.compiler.compile` has it; empty to leave out its parameters.
+        The kernel's name, as in :func:`tilewise.compiler.compile`; empty to leave out its
+        parameters.
     names : sequence of str
-        The variables', as the source has them, with their namespaces.
+        The names of the variables in the source, with their namespaces.
     run : callable
-        Compiles the kernel's source as it was compiled, but with a text behind it, with one more
-        option for NVRTC and with another name expression: the three are its arguments.
+        A function that compiles the kernel's source again with further text at its end, a further
+        option for NVRTC and another name expression, its three arguments.
     most : int
-        How often it may be called: one name that is not visible spoils the answer for all.
+        The most calls of it, since one name that is not visible spoils the answer for all.
 
     Returns
     -------
@@ -119,7 +121,7 @@ def told(kernel: str, names: Sequence[str], run: Run, most: int = 10) -> Told:
 
 
 def _read(names: Sequence[str], symbol: str) -> Told:
-    """Return what a mangled name tells."""
+    """Return the types in a mangled name."""
     parameters: tuple[str, ...] = ()
     variables = {}
     for listed in re.findall(r"IJ((?:Li\d+E)*)E", symbol):

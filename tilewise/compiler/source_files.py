@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 MOST_BYTES = 16 << 20
-"""How many bytes a source may have, and all headers that one source includes together."""
+"""The most bytes of a source, and of all headers together that one source includes."""
 
 
 def read(file: Path, most: int = MOST_BYTES) -> str:

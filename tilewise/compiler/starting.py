@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 START_SECONDS = 60.0
-"""How long a process may take until it is ready to be asked. After that it is killed."""
+"""The seconds in which a process has to be ready, before it is killed."""
 READY = b"!"
-"""What a process says when it is ready."""
+"""The message of a process that it is ready."""
 
 # The packages that the module is in are created empty, without running their __init__.py: those
 # import most of tilewise, and no compilation should wait for that.
@@ -44,15 +44,15 @@ def python(module: str, files: Sequence[int] = (), *more: str) -> subprocess.Pop
     """Start a process that runs a module's ``main``.
 
     It is asked on its standard input, and answers on its standard output. It finds the same
-    packages as this one, and no others: not those of the working directory.
+    packages as this process, and no others, in particular not those of the working directory.
 
     Parameters
     ----------
     module : str
     files : sequence of int
-        Which of this process's open files it has too, under the same numbers.
+        The open files of this process that it gets too, under the same numbers.
     *more : str
-        Arguments that :func:`tilewise.compiler.processes.serve` reads.
+        The arguments that :func:`tilewise.compiler.processes.serve` reads.
     """
     words, path = command(module)
     return subprocess.Popen(

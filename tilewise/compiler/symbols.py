@@ -1,4 +1,4 @@
-"""Small readers of what NVRTC gives: the kernels of a module, their parameters and figures."""
+"""Small readers of NVRTC's output: the kernels of a module, their parameters and figures."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def variables(ptx: str) -> tuple[Variable, ...]:
 
 
 def with_file_name(ptx: str, file: str) -> str:
-    """``ptx`` with its source called just ``file``; NVRTC puts the working directory before it."""
+    """Return ``ptx`` with its source called just ``file``, without NVRTC's working directory."""
     declared = _declared(ptx, file)
     if declared is None:
         return ptx
@@ -93,7 +93,7 @@ def source_line(ptx: str, ptx_line: int, file: str) -> int:
 
 
 def _declared(ptx: str, file: str) -> re.Match[str] | None:
-    """Where NVRTC gives the source its number, which need not be 1, and its name."""
+    """Return where NVRTC gives the source its number, which need not be 1, and its name."""
     # NVRTC writes bytes beyond ASCII as octal numbers.
     whole = _quoted(str(Path(file).absolute())).encode()
     name = re.escape("".join(chr(byte) if byte < 128 else f"\\{byte:03o}" for byte in whole))
@@ -151,12 +151,12 @@ def _without_comments(source: str) -> str:
 
 
 def demangle(symbol: str) -> str:
-    """A function's C++ name, arguments left out; ``symbol`` where it is beyond these few rules.
+    """Return a function's C++ name without arguments; ``symbol`` if these few rules don't suffice.
 
-    Itanium C++ ABI, 5.1: nested names, and template arguments that are built-in types or
-    integers.
+    The rules are those of the Itanium C++ ABI, 5.1, for nested names, and template arguments that
+    are built-in types or integers.
     """
-    if symbol.startswith("_ZZ"):  # of a function's own variable
+    if symbol.startswith("_ZZ"):  # the variable of a function
         inside = re.search(r"E(\d+)(\w+?)(?:_\d+)?$", symbol)
         return inside[2][: int(inside[1])] if inside else symbol
     match = re.fullmatch(r"_Z(N?)[rVKL]*(.*)", symbol)
@@ -201,7 +201,7 @@ def _template_arguments(rest: str) -> tuple[list[str] | None, str]:
 
 
 def resources(log: str, cubin: bytes, symbol: str) -> Resources:
-    """What ptxas says of one kernel, from the log of ``--ptxas-options=-v``.
+    """Return ptxas's figures of one kernel, from the log of ``--ptxas-options=-v``.
 
     Newer versions of ptxas leave constant memory out of the log, so it is the size of the
     kernel's constant banks in the cubin.
@@ -209,7 +209,7 @@ def resources(log: str, cubin: bytes, symbol: str) -> Resources:
     Raises
     ------
     CompileError
-        If the log does not speak of the kernel.
+        If the log does not mention the kernel.
     """
     parts = re.split(r"Compiling entry function '([^']+)'[^\n]*", log)
     part = dict(zip(parts[1::2], parts[2::2], strict=True)).get(symbol)
@@ -260,9 +260,9 @@ _REGISTER_COUNT = b"\x04\x2f\x08\x00"
 
 
 def registers(cubin: bytes, symbol: str) -> int:
-    """Return the registers a thread of one kernel, by the machine code's own ``.nv.info``.
+    """Return the registers of a thread of one kernel, from the machine code's own ``.nv.info``.
 
-    Of what is 0, the machine code does not say. Entries of other kinds are passed over.
+    The machine code leaves out entries that are 0. Entries of other kinds are skipped.
     """
     parts = {name: (begin, size) for name, begin, size in _parts(cubin)}
     if not {".nv.info", ".symtab", ".strtab"} <= parts.keys():

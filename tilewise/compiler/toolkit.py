@@ -1,4 +1,4 @@
-"""CUDA's own headers: where they lie, and what is in them that a source could misuse.
+"""CUDA's own headers: their place, and the parts of them that a source could misuse.
 
 They are read as trusted: NVRTC gets their folders to search, and opens their files itself. A source
 that is not trusted must not thereby have it open, or look for, other files. What a header includes
@@ -34,7 +34,7 @@ _PARTS = {
     "nvidia-cuda-crt": ("crt/host_defines.h",),
     "nvidia-cuda-cccl": ("cccl/cuda/std/version", "cuda/std/version"),
 }
-# What tells one version of the parts from another.
+# What distinguishes one version of the parts from another.
 _TELLING = (
     "cuda_runtime_api.h", "cuda_fp16.hpp", "cooperative_groups.h", "crt/mma.hpp",
     "crt/host_defines.h", "cccl/cuda/std/__cccl/version.h", "cccl/cub/version.cuh",
@@ -62,7 +62,7 @@ _NO_CODE = re.compile(rb'"(?:[^"\\\n]|\\.)*"|/\*.*?\*/|//.*')
 
 @dataclass(frozen=True)
 class Toolkit:
-    """One place that CUDA's headers lie in.
+    """A place of CUDA's headers.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class Toolkit:
         How it was found: ``"include="``, ``"the wheels"``, ``"CUDA_HOME"``, ``"CUDA_PATH"`` or
         ``"/usr/local/cuda"``.
     release : tuple of int
-        As ``(13, 0)``.
+        The release, as in ``(13, 0)``.
     lacks : tuple of str
-        The wheels whose headers are not there.
+        The wheels whose headers are missing.
     """
 
     folder: Path
@@ -89,7 +89,7 @@ class Toolkit:
 
     @property
     def telling(self) -> tuple[Path, ...]:
-        """Files that change when the version does."""
+        """Return files that change when the version does."""
         return tuple(self.folder / name for name in _TELLING)
 
     def version(self) -> str:
@@ -104,21 +104,21 @@ class Toolkit:
         return next((file for file in files if file.is_file()), None)
 
     def misused(self) -> Misused:
-        """Return what a source could misuse; it is looked for once a version."""
+        """Return what a source could misuse; it is searched for once for each version."""
         return _misused(str(self.folder), self.version())
 
 
 @dataclass(frozen=True)
 class Misused:
-    """What is in CUDA's headers that a source could have look for files elsewhere.
+    """The parts of CUDA's headers by which a source could make them look for files elsewhere.
 
     Attributes
     ----------
     names : frozenset of str
         The words of macros by which headers include or ask for a file. The names of these macros
-        are put together of them.
+        are pasted from them.
     asking : frozenset of str
-        Macros that ask for a file.
+        The macros that ask for a file.
     words : str
         The words of macros that are parts of those, of ``__has_include`` or of its like.
     """

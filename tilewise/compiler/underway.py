@@ -18,14 +18,14 @@ Key = bytes
 
 
 class Underway:
-    """Keeps a queue of what is to be compiled, and what is being compiled.
+    """A queue of kernels to compile, and the kernels that are being compiled.
 
     Attributes
     ----------
     queue : dict
-        Jobs that wait for a thread, by key, the first one first.
+        The jobs that wait for a thread, by key, the first one first.
     running : dict
-        For each key that is being compiled, an event that is set at its end.
+        An event for each key that is being compiled, which is set at its end.
     taken : set
         Keys of the jobs that threads took out of the queue and have not ended.
     """
@@ -42,7 +42,7 @@ class Underway:
         Returns
         -------
         bool
-            Whether it is new: it neither waited nor runs already.
+            Whether it is new, so that it neither waited nor ran already.
         """
         with self._lock:
             if key in self.running or key in self.taken:
@@ -56,12 +56,12 @@ class Underway:
             return is_new
 
     def take(self) -> tuple[Key, Any] | None:
-        """Take the first job of the queue, to compile it and to call :meth:`end` then.
+        """Take the first job of the queue, in order to compile it and then to call :meth:`end`.
 
         Returns
         -------
         (bytes, job) or None
-            None where there is none.
+            The key and the job; None if there is none.
         """
         with self._lock:
             if not self.queue:
@@ -83,7 +83,8 @@ class Underway:
         Yields
         ------
         bool
-            Whether another's compilation was waited for, so that the cache may have the kernel now.
+            Whether it waited for another thread's compilation, so that the cache may have the
+            kernel now.
         """
         with self._lock:
             self.queue.pop(key, None)
@@ -102,7 +103,7 @@ class Underway:
 
 
 underway = Underway()
-"""This process's."""
+"""The queue of this process."""
 
 
 def _begin_anew() -> None:

@@ -1,1 +1,1 @@
-"""PTX that a caller gives: its text cut into functions, its parameters, its machine code."""
+"""PTX that a caller gives: its functions, its parameters, its machine code."""

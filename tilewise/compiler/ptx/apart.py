@@ -21,9 +21,9 @@ def run(text: str, file: str, arch: str, tool: str, limits: Limits, clock: Clock
     Parameters
     ----------
     text, arch, tool
-        As :func:`tilewise.compiler.ptx.assembler.assemble` takes them.
+        The arguments of :func:`tilewise.compiler.ptx.assembler.assemble`.
     file : str
-        What messages call it.
+        The name in messages.
     limits : Limits
     clock : Clock
         The time that is left.
@@ -33,7 +33,7 @@ def run(text: str, file: str, arch: str, tool: str, limits: Limits, clock: Clock
     LimitError
         If it takes more than ``limits`` allow.
     CompileError
-        If the assembler breaks down.
+        If the assembler crashes.
     """
     asked = {
         "text": text, "arch": arch, "tool": tool, "seconds": clock.left(), "memory": limits.memory,
@@ -64,5 +64,5 @@ def _answer(asked: bytes) -> Output:
 
 
 def main() -> None:
-    """Answer what is asked on standard input, and end."""
+    """Answer the requests on standard input until it ends."""
     processes.serve(_prepared)

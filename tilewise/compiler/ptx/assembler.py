@@ -1,4 +1,4 @@
-"""Machine code from PTX, by nvJitLink or else by ptxas. Neither needs a GPU."""
+"""Make machine code from PTX, by nvJitLink or else by ptxas. Neither needs a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewise.compiler.nvrtc import Output
 INSTALL_HINT = 'pip install "tilewise[ptx]"'
 _WHEEL = "nvidia-cuda-nvcc"
 _SUFFIX = ".exe" if sys.platform == "win32" else ""
-# nvJitLink's own summary, behind that of ptxas.
+# nvJitLink's own summary, which follows that of ptxas.
 _SUMMARY = re.compile(r"^info\s+:[^\n]*\n?", re.MULTILINE)
 
 
@@ -37,7 +37,7 @@ def tools() -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _nvjitlink() -> Any:
-    """The bindings of nvJitLink; None where it is not installed."""
+    """Return the bindings of nvJitLink; None if it is not installed."""
     try:
         # Imported here, for it is optional.
         linker = import_module("cuda.bindings.nvjitlink")
@@ -49,7 +49,7 @@ def _nvjitlink() -> Any:
 
 @lru_cache(maxsize=1)
 def find_ptxas() -> Path | None:
-    """``ptxas`` of PyPI's nvidia-cuda-nvcc, of ``CUDA_HOME``, or of the ``PATH``; or None."""
+    """Return ``ptxas`` of PyPI's nvidia-cuda-nvcc, of ``CUDA_HOME`` or of the ``PATH``; or None."""
     try:
         files = importlib.metadata.files(_WHEEL) or []
     except importlib.metadata.PackageNotFoundError:
@@ -75,23 +75,23 @@ def _version(program: Path) -> str:
 
 
 def assemble(text: str, arch: str, tool: str, seconds: float | None = None) -> Output:
-    """Make machine code of a module.
+    """Make the machine code of a module.
 
     Parameters
     ----------
     text : str
         PTX.
     arch : str
-        As ``"sm_90a"``.
+        The architecture, as in ``"sm_90a"``.
     tool : str
-        One of :func:`tools`.
+        One of the names that :func:`tools` returns.
     seconds : float, optional
-        The most that a program may take.
+        The most seconds that a program may take.
 
     Returns
     -------
     Output
-        ``log`` is what ptxas says; ``ptx`` is empty.
+        The output, with ptxas's messages in ``log`` and an empty ``ptx``.
     """
     if not tool.startswith(LINKER):
         return _by_ptxas(text, arch, seconds)

@@ -35,12 +35,12 @@ from tilewise.errors import CompileError
 from tilewise.limits import Limits
 
 MOST_LINES = 20
-"""So many of an assembler's messages stand in an error."""
+"""The most messages of an assembler in an error."""
 _REMEMBERED = 64
 _memory: OrderedDict[tuple[Any, ...], Compiled] = OrderedDict()
 _lock = threading.Lock()
 
-# What an assembler refuses that is no fault of the PTX: it is too new, or a part is elsewhere.
+# Messages of an assembler that are not faults of the PTX: it is too new, or a part is elsewhere.
 _BEYOND = re.compile(
     r"Unsupported \.version|UNSUPPORTED_ARCH|is not (?:defined|supported) for option|"
     r"[Uu]nresolved (?:extern|symbol)|[Uu]ndefined reference|is newer than",
@@ -50,16 +50,16 @@ _NOISE = re.compile(r"^(?:ptxas fatal *: Ptx assembly aborted.*|ERROR NVJITLINK.
 
 
 def forget() -> None:
-    """Forget what this process read; what is on disk stays."""
+    """Forget what this process read; the cache on disk stays."""
     with _lock:
         _memory.clear()
     module_of.cache_clear()
 
 
 def default_arch(text: str, file: str = NO_FILE) -> str:
-    """Return what PTX is compiled for where nobody says: its own target.
+    """Return the default architecture of PTX: its own target.
 
-    For a target that is older than every architecture that NVRTC knows, the oldest of those.
+    For a target older than every architecture that NVRTC knows, it is the oldest of those.
     """
     own = target(text, file)
     known = nvrtc.architectures()
@@ -69,10 +69,10 @@ def default_arch(text: str, file: str = NO_FILE) -> str:
 
 
 def refusal(target: str, arch: str) -> str:
-    """Why PTX of a target can't be compiled for an architecture; empty if it can.
+    """Return why PTX of a target can't be compiled for an architecture; empty if it can.
 
-    PTX ISA, ".target": PTX runs on its own architecture and on later ones; that of ``sm_90a``, on
-    this one alone, and that of ``sm_100f``, on later ones of the same family.
+    By the PTX ISA, ".target", PTX runs on its own architecture and on later ones; that of
+    ``sm_90a`` only on this one, and that of ``sm_100f`` on later ones of the same family.
     """
     own, asked = (re.fullmatch(r"sm_(\d+)([af]?)", each) for each in (target, arch))
     if own is None or asked is None:
@@ -96,19 +96,19 @@ def given(
     source: tuple[str, str] | None = None,
     limits: Limits | None = None,
 ) -> Compiled:
-    """Return a kernel of a PTX module, with machine code where an assembler is there.
+    """Return a kernel of a PTX module, with machine code if there is an assembler.
 
     Parameters
     ----------
     text : str
         PTX.
     name : str, optional
-        The kernel's symbol, or its C++ name; not needed where there is one kernel alone.
+        The kernel's symbol, or its C++ name; not needed if there is only one kernel.
     arch : str, optional
-        To make machine code for; by default the PTX's own target.
+        The architecture of the machine code; by default the PTX's own target.
     path : Path, optional
-        The file that the PTX came from. Sources that ``.file`` names are read in its folder and
-        below, and nowhere else.
+        The file that the PTX came from. Sources that ``.file`` names are read only in its folder
+        and below.
     source : (str, str), optional
         The path and the text of the source that the kernel's lines are in.
     limits : Limits, optional
@@ -188,7 +188,7 @@ def _made(
 def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
     """Bytes of static shared memory a block; nvJitLink's log speaks of them before it links."""
     size = symbols.sections(cubin).get(f".nv.shared.{symbol}", 0)
-    # From 9.0 on it begins with what the system keeps.
+    # From 9.0 on, shared memory begins with what the system reserves.
     is_kept = int(re.sub(r"\D", "", arch)) >= 90
     return max(0, size - 1024) if is_kept else size
 
@@ -196,7 +196,7 @@ def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
 def _assembled(
     module: Module, arch: str, file: str, limits: Limits | None
 ) -> tuple[bytes, str, str]:
-    """Machine code and ptxas's log; or why there is none."""
+    """Return machine code and ptxas's log; or why there is none."""
     missing = f"neither nvJitLink nor ptxas is there ({assembler.INSTALL_HINT})"
     clock = Clock(limits.seconds if limits else None, file)
     for at, tool in enumerate(assembler.tools()):
@@ -232,12 +232,12 @@ def _assembled_by(
 
 
 def _missing(log: str, file: str, arch: str, tool: str) -> str:
-    """Why an assembler could not make machine code.
+    """Return why an assembler could not make machine code.
 
     Raises
     ------
     CompileError
-        If it is the PTX that is wrong.
+        If the PTX is wrong.
     """
 
     def placed(found: re.Match[str]) -> str:

@@ -1,6 +1,6 @@
-"""Say of each instruction of PTX which line it stands in, where the PTX says of no source line.
+"""Give each instruction of PTX the line that it is in, if the PTX names no source line.
 
-The machine code made of it then has the same lines, so that both can be compared line by line.
+The machine code made from it then has the same lines, so that both can be compared line by line.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tilewise.compiler.ptx.text import Split, statements
 
 ENDS_BLOCK = frozenset(("bra", "brx", "ret", "exit", "trap"))
-"""Instructions behind which a basic block begins here; and one begins at each label."""
+"""The instructions that end a basic block here; a label begins one."""
 
 _ASSEMBLY = re.compile(r"// begin inline asm\n.*?// end inline asm\n", re.DOTALL)
 _LOC_LINE = re.compile(r"^\s*\.loc\s[^\n]*\n", re.MULTILINE)
@@ -22,17 +22,17 @@ _TABLE = re.compile(r"\.(?:branchtargets|calltargets|callprototype)\b")
 
 @dataclass(frozen=True)
 class Numbered:
-    """PTX that says of each instruction which line it stands in.
+    """PTX in which each instruction has the line that it is in.
 
     Attributes
     ----------
     ptx : str
-        Each instruction of a function that had no lines has its own one.
+        The PTX, in which each instruction of a function without lines has its own line.
     by_block : str
-        The same, but each has the line of the first instruction of its basic block: ptxas joins
-        instructions of several lines.
+        The PTX in which each instruction has the line of the first instruction of its basic block,
+        because ptxas joins instructions of several lines.
     file : int
-        The number of the ``.file`` that those lines are in; 0 where every function had lines.
+        The number of the ``.file`` of those lines; 0 if every function had lines.
     """
 
     ptx: str
@@ -41,10 +41,10 @@ class Numbered:
 
 
 def as_they_were_written(text: str) -> str:
-    """Return PTX in which all instructions of an inline assembly have the line that it stands in.
+    """Return PTX in which all instructions of an inline assembly have the line of the assembly.
 
-    LLVM takes the lines of the assembly's own text for lines of the source: the instruction in the
-    third has a line two further on.
+    LLVM takes the lines within the assembly's own text for lines of the source: an instruction in
+    its third line is two lines too far.
     """
 
     def first_alone(found: re.Match[str]) -> str:
@@ -60,16 +60,16 @@ def as_they_were_written(text: str) -> str:
 def with_own_lines(module: Split, given: str, file: str) -> Numbered:
     """Return the text with a ``.loc`` before each instruction of functions that have none.
 
-    Each stands in its instruction's own line, so that a message of ptxas names the line of the
-    text as it was given.
+    Each ``.loc`` is in its instruction's own line, so that a message of ptxas names the line of the
+    original text.
 
     Parameters
     ----------
     module : Split
     given : str
-        The text that ``module`` was cut out of.
+        The text that ``module`` was parsed from.
     file : str
-        What the PTX is called.
+        The name of the PTX.
     """
     text, number = module.text, max(module.files, default=0) + 1
     own: list[str] = []
@@ -104,5 +104,5 @@ def _octal(name: str) -> str:
 
 
 def escaped(character: str) -> str:
-    """A character beyond ASCII as the octal numbers of its bytes."""
+    """Return a character beyond ASCII as the octal numbers of its bytes."""
     return "".join(f"\\{byte:03o}" for byte in character.encode(errors="replace"))

@@ -20,7 +20,7 @@ _NUMBERED = re.compile(r"\.(file|loc)(\s+)(\d{1,9})\b")
 _CALL = re.compile(r"\bcall(?:\.uni)?(?=[\s(])\s*(?:\([^()]*\)\s*,\s*)?([\w$%]+)")
 _DECLARED = re.compile(r"\.func\s*(?:\([^)]*\)\s*)?([\w$%]+)")
 _ALIAS = re.compile(r"\.alias\s+([\w$%]+)\s*,\s*([\w$%]+)")
-# What the driver brings: CUDA's system calls, and what its device runtime declares.
+# The functions that the driver provides: CUDA's system calls, and its device runtime.
 _SYSTEM = re.compile(r"vprintf|malloc|free|__assertfail|(?:cuda|cnp)[A-Z]\w*|__cuda\w*")
 
 
@@ -61,7 +61,7 @@ def linked(text: str, others: Sequence[str]) -> str:
     Parameters
     ----------
     text : str
-        PTX with the kernel.
+        The PTX with the kernel.
     others : sequence of str
         PTX with functions, for the same target; they may call each other. Kernels in it are left
         out.
@@ -87,7 +87,7 @@ def linked(text: str, others: Sequence[str]) -> str:
         defined |= {name: body for name, body in part.functions.items() if not body.is_kernel}
         declared |= set(part.declarations)
     body = "\n".join([*parts, text[head.end() :]])
-    # PTX takes a call only behind the function's definition or its declaration.
+    # PTX allows a call only after the function's definition or declaration.
     declarations, body = _declarations_first(body, defined)
     return f"{text[: head.end()]}\n{declarations}\n{body}"
 
@@ -113,7 +113,7 @@ def _blanked(text: str, start: int, end: int) -> str:
 
 
 def _renumbered(text: str, files: int) -> str:
-    """A module without its head and its debug data, its files numbered behind the others'."""
+    """Return a module without its head and its debug data, with its files renumbered."""
     text = _SECTION.sub("", _LEADING.sub("", text))
     return _NUMBERED.sub(
         lambda found: f".{found[1]}{found[2]}{int(found[3]) + files}", _INLINED.sub("", text)

@@ -59,18 +59,18 @@ def target(text: str, file: str = NO_FILE) -> str:
 
 @dataclass(frozen=True)
 class Entry:
-    """A kernel as PTX has it.
+    """A kernel in PTX.
 
     Attributes
     ----------
     symbol : str
     name : str
-        Its C++ name, or the symbol where another kernel has the same.
+        The C++ name, or the symbol if another kernel has the same name.
     line : int
         The line of ``.entry``, from 1.
     parameters : tuple of Parameter
     launch_bounds, cluster_dims : str
-        As ``"256, 2"`` and ``"2, 1, 1"``; empty where it has none.
+        For example ``"256, 2"`` and ``"2, 1, 1"``; empty if it has none.
     """
 
     symbol: str

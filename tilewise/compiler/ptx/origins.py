@@ -20,7 +20,7 @@ from tilewise.targets import SUFFIXES
 _LOC = re.compile(
     r"\.loc\s+(\d{1,9})\s+(\d{1,9})\s+\d+(?:\s*,[^\n;]*?\binlined_at\s+(\d{1,9})\s+\d+\s+\d+)?"
 )
-_AT_ONCE = 1.0  # a source that is newer than the PTX by so many seconds may have been edited
+_AT_ONCE = 1.0  # seconds: a source that is newer than the PTX by more may have been edited
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class Origin:
 def origin(
     module: Split, symbol: str, path: Path | None, source: tuple[str, str] | None
 ) -> Origin | None:
-    """Find the source of a kernel; None where its PTX names none.
+    """Find the source of a kernel; return None if its PTX names none.
 
     Parameters
     ----------
     module : Split
     symbol : str
-        The kernel's.
+        The symbol of the kernel.
     path : Path or None
-        The file of the PTX: a source is read only if it lies in that folder or below.
+        The file of the PTX; a source is read only if it lies in that folder or below.
     source : (str, str) or None
-        The name and the text of the source, where the caller gives it.
+        The name and the text of the source, if the caller gives it.
     """
     body = module.functions[symbol]
     locs = _locs(module.text, body.start, body.end)
@@ -110,7 +110,7 @@ def _said(name: str, why: str) -> str:
 
 @lru_cache(maxsize=16)
 def _unlike(text: str, last: int, kernel: str, header: str) -> str:
-    """Why a source is certainly not the kernel's, by its lines and parameters; else empty."""
+    """Return why a source is certainly not the kernel's, by lines and parameters; else empty."""
     if last > (lines := len(text.splitlines())):
         return f"the PTX names line {last}, and the file has {lines} now"
     given = [Parameter(*each) for each in parameters(header)]
@@ -122,7 +122,7 @@ def _unlike(text: str, last: int, kernel: str, header: str) -> str:
 
 def _agree(parts: Sequence[str], given: Sequence[Parameter]) -> bool:
     if any(part.isidentifier() and not type_of(part) for part in parts):
-        return True  # it may be a macro, which stands for any parameters
+        return True  # it may be a macro, which can expand to any parameters
     return len(parts) == len(given) and all(
         fits(type_of(part), parameter.size, parameter.type)
         for part, parameter in zip(parts, given, strict=True)
@@ -144,9 +144,9 @@ def _unescaped(quoted: str) -> str:
 
 
 def _read(name: str, path: Path | None, stamp: tuple[int, int] | None) -> tuple[str, str]:
-    """The text of a source in the folder of the PTX or below, and why it may have changed.
+    """Return a source's text, in the folder of the PTX or below, and why it may have changed.
 
-    The text is empty where it can't or may not be read, or has certainly changed.
+    The text is empty if it can't or may not be read, or has certainly changed.
     """
     if path is None or "\0" in name:
         return "", ""

@@ -25,17 +25,17 @@ _TYPE = re.compile(r"\b([busf]|bf)(\d{1,3})\b")
 
 
 def parameters(text: str) -> list[tuple[str, str, int, int, str]]:
-    """Name, type, size and alignment (bytes) of each parameter, and as what it is declared.
+    """Return the name, type, size and alignment (bytes) of each parameter, and its declaration.
 
     Parameters
     ----------
     text : str
-        What stands in the parentheses of the kernel's header.
+        The text in the parentheses of the kernel's header.
 
     Returns
     -------
     list of (str, str, int, int, str)
-        The last is ``"*"`` of a pointer, which ``.ptr`` says, and else empty.
+        The last string is ``"*"`` for a pointer, as ``.ptr`` says, and else empty.
 
     Raises
     ------

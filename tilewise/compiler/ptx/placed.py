@@ -25,7 +25,7 @@ def with_alignment(module: Split, text: str) -> str:
     """Return a text, of which ``module`` was cut, with static shared memory's true alignment."""
     plain = module.text
     ends = sorted((body.start, body.end) for body in module.functions.values())
-    offsets: dict[int, int] = {}  # of each function, by where it begins
+    offsets: dict[int, int] = {}  # of each function, by its beginning
     parts: list[str] = []
     done = 0
     for found in _SHARED.finditer(plain):

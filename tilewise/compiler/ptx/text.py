@@ -1,7 +1,7 @@
-"""Cut the text of a PTX module into its functions and declarations (PTX ISA 4 and 5).
+"""Parse the text of a PTX module into its functions and declarations (PTX ISA 4 and 5).
 
-Nothing inside a function is read here, so that a function that nobody calls may hold whatever it
-will. Comments become spaces, so that every place in the text stays where it was.
+The inside of a function is not read here, so a function that nothing calls may contain anything.
+Comments become spaces, so that every place in the text stays the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _BLANK = re.compile(r"\s*")
 
 @dataclass(frozen=True)
 class Body:
-    """A function as the text has it.
+    """A function in the text.
 
     Attributes
     ----------
@@ -44,11 +44,11 @@ class Body:
     is_kernel : bool
         Whether it is an ``.entry``.
     header : str
-        All that stands before its ``{``.
+        The text before its ``{``.
     results, parameters : str
-        What stands in the header's parentheses.
+        The text in the header's parentheses.
     start, end : int
-        Where in the text its instructions are: behind ``{``, and at ``}``.
+        The place of its instructions in the text: after ``{``, and at ``}``.
     """
 
     name: str
@@ -62,29 +62,29 @@ class Body:
 
 @dataclass
 class Split:
-    """A PTX module, cut into its parts.
+    """A PTX module, parsed into its parts.
 
     Attributes
     ----------
     text : str
-        Of the same length as what was given, with spaces for comments.
+        The text, of the original length, with spaces for comments.
     version : str
-        As ``"8.5"``; empty where none is said.
+        The version, as in ``"8.5"``; empty if there is none.
     target : str
-        As ``"sm_80"``; empty where none is said.
+        The target, as in ``"sm_80"``; empty if there is none.
     address_size : int
-        Bits.
+        The bits of an address.
     functions : dict
-        Name to function, of those that have a body.
+        The functions with a body, by name.
     declarations : list of str
         The module's statements outside of functions, without their ``;``.
     files : dict
         The names that ``.file`` gives, by number.
     stamps : dict
-        When each of them was written (seconds since 1970) and how many bytes it had, by number,
-        where ``.file`` says so.
+        The time at which each file was written (seconds since 1970) and its bytes, by number, if
+        ``.file`` has them.
     aliases : dict
-        Function to function: other names that ``.alias`` gives.
+        The function of each alias that ``.alias`` gives.
     """
 
     text: str
@@ -142,8 +142,8 @@ def split(text: str) -> Split:
     """
     found = Split(without_comments(text))
     text = found.text
-    at = start = 0  # of what is looked at, and of the statement
-    is_initial = False  # Whether initial values were read, behind which no function begins.
+    at = start = 0  # of the current place, and of the statement
+    is_initial = False  # whether initial values were read, after which no function begins
     while (mark := _MARK.search(text, at)) is not None:
         at, sign = mark.end(), mark[0]
         if sign[0] == '"':
@@ -176,7 +176,7 @@ def split(text: str) -> Split:
 
 
 def _close(found: Split, at: int) -> int:
-    """The place behind the bracket that closes one which opened before ``at``."""
+    """Return the place after the bracket that closes one which opened before ``at``."""
     depth = 1
     for mark in _BRACE.finditer(found.text, at):
         if mark[0] == "{":
@@ -225,17 +225,17 @@ def _body(found: Split, head: str, start: int, end: int) -> Body:
 
 
 def statements(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where each statement of a function begins and ends, labels and brackets left out.
+    """Yield the beginning and the end of each statement of a function, without labels and brackets.
 
     Parameters
     ----------
     text : str
-        Without comments.
+        The text without comments.
     start, end : int
-        Of the function's instructions.
+        The place of the function's instructions.
     """
     at = begin = start
-    depth = 0  # of vectors' brackets, which stand inside a statement
+    depth = 0  # of vectors' brackets, which are inside a statement
     while (mark := _MARK.search(text, at, end)) is not None:
         at, sign = mark.end(), mark[0]
         if sign[0] == '"':

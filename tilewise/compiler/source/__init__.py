@@ -1,5 +1,5 @@
-"""CUDA C++ as text: its declarations, its kernels, and the part of a file that one kernel needs.
+"""CUDA C++ as text: its declarations, its kernels, and the part of a file that a kernel needs.
 
-Nothing here compiles. The text is parsed by tree-sitter with its grammar of CUDA, which reads what
-a compiler would refuse, and says where each declaration begins and ends.
+Nothing is compiled here. tree-sitter parses the text with its grammar of CUDA, which also reads
+what a compiler would refuse, and gives the beginning and the end of each declaration.
 """

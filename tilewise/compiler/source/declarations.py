@@ -35,39 +35,39 @@ _WRAPPERS = ("template_declaration", "linkage_specification", "friend_declaratio
 
 @dataclass(frozen=True, eq=False)
 class Declaration:
-    """One declaration outside of functions, or a member function of a type.
+    """A declaration outside of functions, or a member function of a type.
 
     Attributes
     ----------
     file : str
     start, end : int
-        Its place in the text, bytes.
+        The place in the text, in bytes.
     first_line, last_line : int
         From 1.
     kind : str
         ``"function"``, ``"variable"``, ``"type"``, ``"using"``, ``"alias"``, ``"assertion"``,
         ``"instantiation"``, ``"call"`` of a macro, or ``"unknown"``.
     names : frozenset of str
-        What it declares.
+        The names that it declares.
     with_names : frozenset of str
-        It is needed wherever one of these is: the types of an operator, the class of a member.
+        Names with each of which it is needed: the types of an operator, the class of a member.
     words : frozenset of str
         Every name that it mentions.
     is_device : bool
-        Whether it is said to be for the device.
+        Whether it is declared for the device.
     is_always : bool
-        Whether it is needed whatever else is.
+        Whether it is always needed.
     space : tuple of str
         The namespaces around it.
     is_c : bool
-        Whether it has C's linkage.
+        Whether it has C linkage.
     is_kernel : bool
         Whether it is a ``__global__`` function.
     members : tuple of Declaration
-        Of a type, its member functions.
+        The member functions of a type.
     node : tree_sitter.Node
     expanded : Text or None
-        What it is with its macros expanded, where that says more.
+        The text with its macros expanded, if that differs.
     """
 
     file: str
@@ -90,7 +90,7 @@ class Declaration:
 
     @property
     def is_host(self) -> bool:
-        """Whether it is, or has, what is not said to be for the device and may be the host's."""
+        """Whether it is, or has, code that is not declared for the device and may be the host's."""
         if self.kind == "variable":
             return not self.is_device and self.words.isdisjoint(("const", "constexpr"))
         is_code = self.kind in ("function", "call", "unknown", "instantiation")
@@ -102,7 +102,7 @@ class Declaration:
 
 
 def unwrapped(node: Any) -> Any:
-    """What a template's head, or ``extern "C"``, is written before."""
+    """Return the declaration after a template's head or ``extern "C"``."""
     while node.type in _WRAPPERS:
         inner = node.child_by_field_name("body") or next(
             (c for c in reversed(node.named_children) if c.type != "comment"), None
@@ -125,7 +125,7 @@ def declarator_of(node: Any) -> Any:
 
 
 def function_of(node: Any) -> Any:
-    """The function declarator in a declaration's declarator; None where it declares none."""
+    """Return the function declarator in a declaration's declarator; None if there is none."""
     declarator = node.child_by_field_name("declarator")
     while declarator is not None and declarator.type in (
         "pointer_declarator", "reference_declarator", "init_declarator",
@@ -140,28 +140,28 @@ def function_of(node: Any) -> Any:
 
 
 class Reader:
-    """Reads the declarations of one text.
+    """A reader of the declarations of one text.
 
     Parameters
     ----------
     file : str
-        What the text is called.
+        The name of the text.
     text : Text
     macros : mapping of str to sequence of Macro
-        Those of all the texts that are read together.
+        The macros of all texts that are read together.
     """
 
     def __init__(self, file: str, text: Text, macros: Mapping[str, Sequence[Macro]]) -> None:
         self.file, self.text, self.macros = file, text, macros
 
     def declarations(self) -> tuple[Declaration, ...]:
-        """All of them, in order."""
+        """Return all declarations, in order."""
         found = list(self._inside(self.text.root, (), False))
         found += (self._call(start, end) for start, end in self.text.calls)
         return tuple(self._joined(sorted(found, key=lambda each: each.start)))
 
     def _joined(self, found: Sequence[Declaration]) -> Iterator[Declaration]:
-        """Declarations, with each call of a macro that only begins one as a part of it."""
+        """Yield declarations, with each call of a macro that begins one as a part of it."""
         begun: Declaration | None = None
         for each in found:
             if begun is not None:
@@ -213,7 +213,7 @@ class Reader:
                 yield from self._unknown(stray, space)
 
     def _unknown(self, stray: Sequence[Any], space: tuple[str, ...]) -> Iterator[Declaration]:
-        """What the parser did not understand, as one declaration for each run of it."""
+        """Yield what the parser did not understand, as one declaration for each run of it."""
         begin = 0
         for at in range(1, len(stray) + 1):
             between = (stray[at - 1].end_byte, stray[at].start_byte) if at < len(stray) else None
@@ -340,7 +340,7 @@ class Reader:
     def _name(self, found: Any, declarator: Any, names: set[str], with_names: set[str]) -> None:
         if found.type == "qualified_identifier":
             while found.type == "qualified_identifier":
-                # Of a template, its name alone: the arguments are its own parameters' names.
+                # Only the name of a template, since the arguments are its own parameters' names.
                 scope = found.child_by_field_name("scope")
                 if scope is not None:
                     with_names.add(self.text.spelled(scope.child_by_field_name("name") or scope))
@@ -383,7 +383,7 @@ class Reader:
 
 
 def by_name(declarations: Sequence[Declaration]) -> dict[str, list[Declaration]]:
-    """Declarations by the names that they declare."""
+    """Return declarations by the names that they declare."""
     found: dict[str, list[Declaration]] = {}
     for each in declarations:
         for name in each.names:

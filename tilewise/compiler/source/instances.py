@@ -1,4 +1,4 @@
-"""The arguments that a source itself gives to its templates of kernels.
+"""The arguments that a source gives to its templates of kernels.
 
 They stand where host code launches a kernel, takes its address or instantiates it. What is named
 there by a constant of the host function is replaced by its value, and what is named by a parameter
@@ -20,7 +20,7 @@ from tilewise.compiler.source.scopes import visible
 from tilewise.compiler.source.tree import Text, nodes
 
 MOST = 256
-"""Of one kernel, no more instances than these are looked for."""
+"""The most instances of a kernel that are searched for."""
 _DEEPEST = 5  # templates that instantiate one another
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -30,7 +30,9 @@ _ARITHMETIC = re.compile(r"[\d\s()+*/%<>&|-]+")
 
 
 def instances(files: Files) -> dict[str, list[str]]:
-    """By a template's name, the instances of it that the texts ask for: ``"k<64, float>"``."""
+    """Return the instances that the texts use, such as ``"k<64, float>"``, by the
+    template's name.
+    """
     finder = Finder(files)
     found: dict[str, list[str]] = {}
     for kernel in files.kernels:
@@ -44,7 +46,7 @@ def instances(files: Files) -> dict[str, list[str]]:
 
 
 class Finder:
-    """Finds what templates are instantiated with, and where kernels are launched."""
+    """A search for the arguments of templates, and for the launches of kernels."""
 
     def __init__(self, files: Files) -> None:
         self.by_name: dict[str, list[tuple[Any, Text]]] = {}
@@ -87,7 +89,7 @@ class Finder:
                 yield tuple(values)
 
     def around(self, node: Any, text: Text, depth: int) -> Iterator[Mapping[str, str]]:
-        """What the parameters of the templates around a place stand for."""
+        """Yield what the parameters of the templates around a place may be."""
         every: list[list[dict[str, str]]] = []
         while (node := node.parent) is not None:
             if node.type != "template_declaration":
@@ -146,7 +148,9 @@ class Finder:
         return f"{name}<{', '.join(known)}>"
 
     def deduced(self, kernel: KernelDeclaration) -> list[str]:
-        """Instances by launches without arguments, whose types the arguments of the call say."""
+        """Return the instances of launches whose template arguments follow from the
+        call's types.
+        """
         names = [each.name for each in kernel.template]
         if any(each.kind not in ("typename", "class") for each in kernel.template):
             return []
@@ -172,7 +176,7 @@ class Finder:
         return list(dict.fromkeys(found))
 
     def _type(self, node: Any, place: Any, text: Text, around: Mapping[str, str]) -> str:
-        """The type that a variable is declared with; empty where it is not known."""
+        """Return the declared type of a variable; empty if it is not known."""
         if node.type == "cast_expression":
             kind = node.child_by_field_name("type")
             return _plain(self.value(kind, place, text, around) or "")
@@ -230,7 +234,7 @@ def _names_of(template: Any, text: Text) -> Iterator[str]:
 
 
 def _constant(word: str, place: Any, text: Text) -> Any:
-    """What a constant of the functions around a place is initialized with."""
+    """Return the initial value of a constant in the functions around a place."""
     for declaration in visible(place, ("declaration",)):
         words = {t.text for t in text.between(declaration.start_byte, declaration.end_byte)}
         if declaration.parent.type in ("translation_unit", "declaration_list"):
@@ -245,7 +249,7 @@ def _constant(word: str, place: Any, text: Text) -> Any:
 
 
 def _computed(value: str) -> str:
-    """An expression of numbers as its value; another as it is, in brackets where it needs them."""
+    """Return the value of an expression of numbers; another one as it is, in brackets if needed."""
     if _ARITHMETIC.fullmatch(value) and re.search(r"\d\s*[^\d\s)]", value) and len(value) < 200:
         try:
             return str(_evaluated(ast.parse(value.strip(), mode="eval").body))

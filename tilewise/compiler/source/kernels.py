@@ -18,7 +18,7 @@ from tilewise.compiler.source.tree import Text, Token, closing, spelled
 
 @dataclass(frozen=True)
 class TemplateParameter:
-    """One parameter of a template.
+    """A parameter of a template.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class TemplateParameter:
         ``"typename"``, or the type of its value.
     name : str
     default : str
-        Empty where it has none.
+        The default; empty if it has none.
     """
 
     kind: str
@@ -40,7 +40,7 @@ class TemplateParameter:
 
 @dataclass(frozen=True)
 class Named:
-    """One parameter of a kernel, as the source declares it."""
+    """A parameter of a kernel, as the source declares it."""
 
     type: str
     name: str
@@ -57,17 +57,17 @@ class KernelDeclaration:
     Attributes
     ----------
     name : str
-        With its namespaces, as ``"space::kernel"``.
+        The name with its namespaces, as in ``"space::kernel"``.
     file : str
     line : int
-        Where it is declared, from 1.
+        The line of the declaration, from 1.
     template : tuple of TemplateParameter
-        Empty of one that is no template.
+        The template's parameters; empty if it is not a template.
     parameters : tuple of Named
     launch_bounds, cluster_dims : str
-        The arguments of ``__launch_bounds__`` and of ``__cluster_dims__``; empty where it has none.
+        The arguments of ``__launch_bounds__`` and of ``__cluster_dims__``; empty if it has none.
     has_body : bool
-        Whether it is defined there, and not only declared.
+        Whether it is defined there, rather than only declared.
     is_special : bool
         Whether it is a template's specialization for some arguments.
     declaration : Declaration
@@ -96,7 +96,7 @@ class KernelDeclaration:
 
     @property
     def signature(self) -> str:
-        """As ``"scale(float*, int)"``."""
+        """The signature, as in ``"scale(float*, int)"``."""
         return f"{self.name}({', '.join(each.type for each in self.parameters)})"
 
 
@@ -106,7 +106,7 @@ def alike(kind: str) -> str:
     for mark in "*&,<>[]":
         words = words.replace(mark, f" {mark} ")
     parts = words.split()
-    if "*" not in parts and "&" not in parts:  # of a value, const is no part of the signature
+    if "*" not in parts and "&" not in parts:  # for a value, const is not part of the signature
         parts = [part for part in parts if part != "const"]
     names = {"unsigned": "unsigned int", "uint": "unsigned int"}
     if "*" in parts and parts[-1] == "const":
@@ -173,7 +173,7 @@ def _kernel(
 
 
 def _arguments(head: Sequence[Token], attribute: bytes) -> str:
-    """What stands in an attribute's brackets."""
+    """Return the text in an attribute's brackets."""
     for at, token in enumerate(head[:-1]):
         if token.text == attribute and head[at + 1].text == b"(":
             return spelled(head[at + 2 : closing(head, at + 1)])

@@ -16,25 +16,25 @@ from tilewise.compiler.source.tree import Text, nodes
 from tilewise.compiler.source.values import Dim, Number, Place, Value, Values
 
 MOST = 256
-"""How many launches are read at most."""
+"""The most launches that are read."""
 _LONGEST = 60
-"""How many characters of a grid or a block are shown at most."""
+"""The most characters of a grid or a block that are shown."""
 _COOPERATIVE = "cudaLaunchCooperativeKernel"
 _CASTS = (b"reinterpret_cast", b"static_cast", b"const_cast")
 _PLAIN_AROUND = (
     "translation_unit", "declaration_list", "namespace_definition", "linkage_specification",
 )  # fmt: skip
-"""What may stand around a function that is compiled in any case."""
+"""The nodes that may surround a function that is compiled in any case."""
 
 
 @dataclass(frozen=True)
 class HostLaunch:
-    """One launch in the text of a file.
+    """A launch in the text of a file.
 
     Attributes
     ----------
     kernel : str
-        The kernel's name, such as ``"sgemm"``; of a template ``"sgemm<64, 8>"``, where the launch
+        The kernel's name, such as ``"sgemm"``; for a template ``"sgemm<64, 8>"``, if the launch
         names the arguments and their values are known.
     file : str
     line : int
@@ -43,7 +43,7 @@ class HostLaunch:
         What stands between ``<<<`` and ``>>>``.
         Of a cooperative launch, its grid, block and bytes of dynamic shared memory.
     arguments : tuple of str
-        The kernel's arguments; of a cooperative launch, where its array of them is written out.
+        The kernel's arguments; for a cooperative launch, if its array of them is written out.
     is_cooperative : bool
         Whether ``cudaLaunchCooperativeKernel`` launches it.
     """
@@ -60,9 +60,9 @@ class HostLaunch:
 
     @property
     def text(self) -> str:
-        """Return the configuration as the file has it, ``"<<<grid, 256>>>"``, long parts cut.
+        """The configuration as in the file, ``"<<<grid, 256>>>"``, with long parts cut.
 
-        Of a cooperative launch it is ``"cudaLaunchCooperativeKernel(kernel, grid, 256, ...)"``.
+        For a cooperative launch it is ``"cudaLaunchCooperativeKernel(kernel, grid, 256, ...)"``.
         """
         shown = [x if len(x) <= _LONGEST else f"{x[:_LONGEST]}..." for x in self.configuration]
         if self.is_cooperative:
@@ -84,7 +84,7 @@ class HostLaunch:
         return _if_possible(self._extents(1, given))
 
     def refused(self) -> str:
-        """Return why CUDA refuses the launch, by constants alone; empty where it may run."""
+        """Return why CUDA refuses the launch, from constants alone; empty if it may run."""
         each = (("grid", self._extents(0, None)), ("block", self._extents(1, None)))
         wrong = [
             f"its {what} is {re.sub('( x 1)+$', '', ' x '.join(map(str, extents)))}"
@@ -103,7 +103,7 @@ class HostLaunch:
         return int(found) if isinstance(found, int | float) else None
 
     def argument(self, index: int) -> Number | None:
-        """Return an argument's number; None where it is no number, or is not known."""
+        """Return an argument's number; None if it is not a number, or is not known."""
         if index >= len(self.arguments):
             return None
         found = self._values.of(self.arguments[index], self._place, self._around)
@@ -212,7 +212,7 @@ def _cooperative(text: Text) -> Iterator[_Call]:
 
 
 def _behind(node: Any) -> Any:
-    """What stands behind casts and ``&``: ``k`` in ``(void*)&k``."""
+    """Return what follows casts and ``&``: ``k`` in ``(void*)&k``."""
     while True:
         inner = None
         if node.type == "cast_expression":
@@ -232,7 +232,7 @@ def _behind(node: Any) -> Any:
 
 
 def _pointed_at(node: Any, text: Text) -> tuple[str, ...]:
-    """The arguments whose addresses an array holds; empty where it is not written out."""
+    """Return the arguments whose addresses an array holds; empty if it is not written out."""
     word = text.spelled(node)
     for declaration in visible(node, ("declaration",)):
         for declarator in declaration.children_by_field_name("declarator"):

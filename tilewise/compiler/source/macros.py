@@ -1,7 +1,7 @@
-"""Macros of a text: what they stand for, as far as a reader of declarations needs it.
+"""The macros of a text and their expansions, as far as a reader of declarations needs them.
 
-Conditions are not evaluated: of a macro that is defined in several places, all bodies count where
-names are looked for, and the first where it is expanded.
+Conditions are not evaluated: if a macro is defined in several places, all its bodies count when
+names are searched for, and the first one when it is expanded.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _TOKEN = re.compile(
 )
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _MOST_TOKENS = 20_000
-"""What expanding one text may come to; beyond it, macros stay as they are."""
+"""The most tokens of an expanded text; beyond it, macros stay as they are."""
 
 
 @dataclass(frozen=True)
 class Macro:
-    """One definition; ``parameters`` is None of a macro that takes no arguments."""
+    """A definition of a macro; ``parameters`` is None if it takes no arguments."""
 
     parameters: tuple[str, ...] | None
     body: tuple[str, ...]
@@ -64,19 +64,20 @@ def words_asked(text: Text, directive: Directive) -> set[str]:
 
 
 def defaults(text: Text) -> tuple[set[str], set[tuple[str, int]]]:
-    """The macros that a text defines anyway, and those that it defines where nobody else has.
+    """Return the macros that a text always defines, and those that it defines by default.
 
     Returns
     -------
     anyway : set of str
-        With a definition that no condition on the macro itself surrounds; include guards too.
+        The macros with a definition that is not within a condition on the macro itself; include
+        guards too.
     asked : set of (str, int)
-        Macros with a definition that a condition on the macro itself surrounds, as
-        ``#ifndef SCALE`` does, and the place of each directive of that condition.
+        The macros with a definition within a condition on the macro itself, such as
+        ``#ifndef SCALE``, and the place of each directive of that condition.
     """
     anyway: set[str] = set()
     asked: set[tuple[str, int]] = set()
-    groups: list[list[Directive]] = []  # of each open condition, its directives so far
+    groups: list[list[Directive]] = []  # the directives of each open condition so far
     for directive in text.directives:
         if directive.word in ("if", "ifdef", "ifndef"):
             groups.append([directive])
@@ -119,7 +120,7 @@ def tokens_of(text: str) -> tuple[str, ...]:
 
 
 def words_behind(words: Iterable[str], macros: Mapping[str, Sequence[Macro]]) -> set[str]:
-    """Names, and all that macros among them stand for."""
+    """Return names, and all names in the expansions of the macros among them."""
     seen: set[str] = set()
     waiting = list(words)
     while waiting:
@@ -131,7 +132,7 @@ def words_behind(words: Iterable[str], macros: Mapping[str, Sequence[Macro]]) ->
 
 
 def expanded(text: str, macros: Mapping[str, Sequence[Macro]]) -> str:
-    """``text`` with its macros expanded (ISO C++20 15.6), for reading what it declares."""
+    """Return ``text`` with its macros expanded (ISO C++20 15.6), for reading its declarations."""
     budget = [_MOST_TOKENS]
     return " ".join(_expanded(list(tokens_of(text)), macros, frozenset(), budget))
 
@@ -164,7 +165,7 @@ def _expanded(
 
 
 def _arguments(tokens: list[str], at: int) -> tuple[list[list[str]], int]:
-    """The arguments of a call whose bracket opens at ``at``, and the place behind it."""
+    """Return the arguments of a call whose bracket opens at ``at``, and the place after it."""
     found: list[list[str]] = [[]]
     depth = 0
     for place in range(at, len(tokens)):

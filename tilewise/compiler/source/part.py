@@ -1,4 +1,4 @@
-"""The part of a source that one kernel needs; everything else is left out, and lines stay lines.
+"""The part of a source that one kernel needs; the rest is left out, and lines keep their numbers.
 
 From the kernel's own text on, each declaration is needed whose name stands in what is needed
 already, in the names that macros stand for, too. That a name is the same does not make it the same
@@ -21,26 +21,28 @@ from tilewise.compiler.source.macros import Macro
 from tilewise.compiler.source.tree import Directive, Text, blank, parsed
 
 _CONDITIONS = ("if", "ifdef", "ifndef", "elif", "elifdef", "elifndef")
-# What a header of a project's own does not define.
+# A macro that no header of the project defines.
 _USUAL = frozenset(
     (*_CONDITIONS, "defined", "true", "false", "and", "or", "not", "NDEBUG", "WIN32", "WIN64",
      "MACOSX", "L", "UL", "LL", "ULL", "U")
 )  # fmt: skip
 MARK = b"#warning"
-"""What replaces an include that is left out: NVRTC's log then shows whether it reached that line.
+"""The replacement of an include that is left out, by which NVRTC's log shows whether it reached
+that line. It is not longer than ``#include``, so the text keeps its length.
 
-It is no longer than ``#include``, so that the text keeps its length."""
+It is no longer than ``#include``, so that the text keeps its length.
+"""
 _WORD = re.compile(r"[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True)
 class Files:
-    """Texts that are read together: a source and headers of its own.
+    """The texts that are read together: a source and its own headers.
 
     Attributes
     ----------
     texts : mapping of str to Text
-        By the name that messages have for them.
+        The texts, by their names in messages.
     macros : mapping of str to list of Macro
     declarations : tuple of Declaration
     """
@@ -51,7 +53,7 @@ class Files:
 
     @cached_property
     def by_name(self) -> dict[str, list[Declaration]]:
-        """Declarations by the names that they declare."""
+        """The declarations by the names that they declare."""
         return by_name(self.declarations)
 
     @cached_property
@@ -78,7 +80,7 @@ def read(texts: Mapping[str, str]) -> Files:
 
 
 class Condition(NamedTuple):
-    """A line on which what is compiled depends on a macro; it may have a default."""
+    """A line on which a macro, which may have a default, decides what is compiled."""
 
     file: str
     line: int
@@ -92,21 +94,21 @@ class Condition(NamedTuple):
 
 @dataclass
 class Part:
-    """What of some files is kept for kernels.
+    """The part of some files that is kept for kernels.
 
     Attributes
     ----------
     files : Files
     kernels : sequence of KernelDeclaration
-        Those that are asked for.
+        The kernels that are asked for.
     words : set of str
-        Names that are needed beside theirs.
+        The names that are needed besides theirs.
     left_out : set of Declaration
-        What is left out though its name is needed.
+        The declarations that are left out though their names are needed.
     needed : set of Declaration
-        What is never left out again.
+        The declarations that are never left out again.
     refused : mapping of (str, int) to str
-        Why an include is not read, by the text and the line that it stands in. It is left out.
+        Why an include is not read and is left out, by its text and line.
     """
 
     files: Files
@@ -141,7 +143,7 @@ class Part:
         )
 
     def texts(self) -> dict[str, str]:
-        """The texts, with spaces for what is left out."""
+        """Return the texts, with spaces for what is left out."""
         kept = self.kept()
         found = {}
         for name, text in self.files.texts.items():
@@ -159,7 +161,9 @@ class Part:
     def _directive(
         self, out: bytearray, directive: Directive, name: str, text: Text, is_inside: bool
     ) -> None:
-        """Keep a directive, unless it includes what is not read, or into what is left out."""
+        """Keep a directive, unless it includes what is not read, or is inside of what is
+        left out.
+        """
         if directive.word == "include" and (name, text.line(directive.start)) in self.refused:
             blank(out, directive.start, directive.end)
             out[directive.start : directive.start + len(MARK)] = MARK
@@ -167,9 +171,9 @@ class Part:
             out[directive.start : directive.end] = text.data[directive.start : directive.end]
 
     def conditions(self) -> Iterator[Condition]:
-        """Where what is kept depends on a macro that no text defines, or only by default.
+        """Yield where what is kept depends on a macro that no text defines, or only by default.
 
-        A macro that has a default counts where what is kept uses it, or another condition asks.
+        A macro with a default counts if what is kept uses it, or if another condition tests it.
         """
         kept = self.kept()
         words = {name for each in kept for name in each.words} | self.words
@@ -195,7 +199,9 @@ class Part:
         return b'"' in self.files.texts[file].data.split(b"\n")[line - 1]
 
     def droppable(self, file: str, line: int) -> Iterable[Declaration]:
-        """What at a line is needed by its name alone, and is not said to be for the device."""
+        """Return the declarations at a line that are needed only by name, and are not for
+        the device.
+        """
         for each in self.kept():
             if each.file != file or not each.has_line(line):
                 continue

@@ -20,7 +20,7 @@ from typing import Any
 from tilewise.errors import ParserMissingError
 
 INSTALL_HINT = 'pip install "tree-sitter>=0.23" "tree-sitter-cuda>=0.21"'
-# One token each, whatever stands in them.
+# The nodes that are one token each, whatever they contain.
 _OPAQUE = frozenset(
     ("string_literal", "raw_string_literal", "char_literal", "comment", "system_lib_string",
      "preproc_arg", "operator_name")
@@ -41,7 +41,7 @@ _OPENING, _CLOSING = (b"(", b"[", b"{"), (b")", b"]", b"}")
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """One token: its node's type, its place in bytes, and its text."""
+    """A token: its node's type, its place in bytes, and its text."""
 
     kind: str
     start: int
@@ -56,7 +56,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Directive:
-    """One line of the preprocessor's, with those that a backslash joins to it."""
+    """A line of the preprocessor, with those that a backslash joins to it."""
 
     word: str
     start: int
@@ -70,15 +70,15 @@ class Text:
     Attributes
     ----------
     data : bytes
-        UTF-8.
+        The text as UTF-8.
     tokens : tuple of Token
-        Those of directives and comments left out.
+        The tokens, without those of directives and comments.
     directives : tuple of Directive
         In order.
     calls : tuple of (int, int)
-        Where macros are called that end without a semicolon, outside of functions and types.
+        The places outside of functions and types where macros are called without a semicolon.
     root : tree_sitter.Node
-        Of the view.
+        The root of the view's tree.
     """
 
     data: bytes
@@ -98,12 +98,12 @@ class Text:
         return bisect_right(self.lines, place)
 
     def spelled(self, node: Any) -> str:
-        """A node's text in one line, without comments; what the view leaves out stands in it."""
+        """Return a node's text in one line, without comments, but with what the view leaves out."""
         return spelled(self.between(node.start_byte, node.end_byte))
 
 
 def spelled(tokens: Sequence[Token]) -> str:
-    """Tokens as text, with one space where there were several, or a new line."""
+    """Return tokens as text, with one space for several spaces or a new line."""
     out = b""
     for before, token in zip((None, *tokens), tokens, strict=False):
         out += b" " * (before is not None and before.end < token.start) + token.text
@@ -157,7 +157,7 @@ def blank(data: bytearray, start: int, end: int) -> None:
 
 
 def nodes(root: Any) -> Iterator[Any]:
-    """Each node of a tree, its parent first, however deep it lies."""
+    """Yield each node of a tree, its parent first, at any depth."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -215,9 +215,9 @@ def _outside(directives: Sequence[Directive], tokens: Sequence[Token]) -> Iterat
 
 
 def closing(tokens: Sequence[Token], at: int, most: int | None = None) -> int:
-    """Where the bracket that opens at ``at`` is closed; the last token where it is not.
+    """Return the place of the bracket that closes the one at ``at``; else the last token.
 
-    No more than ``most`` tokens are looked at.
+    At most ``most`` tokens are searched.
     """
     depth = 0
     stop = len(tokens) if most is None else min(len(tokens), at + most)
@@ -236,7 +236,7 @@ def _attributes(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _calls(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
-    """Calls outside of functions and types with a declaration, and no semicolon, behind them."""
+    """Yield calls outside of functions and types that a declaration and no semicolon follows."""
     at, is_start = 0, True
     while at < len(tokens):
         text = tokens[at].text
@@ -271,7 +271,7 @@ def _is_of_a_space(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _first_branches(data: bytes, directives: Sequence[Directive]) -> bytes:
-    """``data`` without directives, and of each condition with its first branch alone."""
+    """Return ``data`` without directives, and with only the first branch of each condition."""
     out = bytearray(data)
     stack: list[bool] = []  # whether what stands here is left
     taken: list[bool] = []
@@ -295,7 +295,9 @@ def _first_branches(data: bytes, directives: Sequence[Directive]) -> bytes:
 
 
 def _damage(root: Any) -> int:
-    """How many bytes the parser did not understand, those inside of bodies counted less."""
+    """Return the bytes that the parser did not understand, with those inside of bodies
+    counted less.
+    """
     total = 0
     waiting = [(root, 16)]
     while waiting:

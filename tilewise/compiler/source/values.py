@@ -1,7 +1,7 @@
-"""Compute expressions of host code that depend on constants, macros and plain variables alone.
+"""Compute expressions of host code that depend only on constants, macros and plain variables.
 
-Nothing is executed. A variable has a value where it is initialized and never assigned to again;
-that a call may change it by reference is not considered. The value of a ``dim3`` is three numbers.
+Nothing is executed. A variable has a value if it is initialized and never assigned to again; that a
+call may change it by reference is ignored. The value of a ``dim3`` is three numbers.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _FUNCTIONS |= {f"{name}f": found for name, found in _FUNCTIONS.items()}
 
 @dataclass(frozen=True)
 class Place:
-    """Where an expression stands: a node, and its text."""
+    """The place of an expression: a node, and its text."""
 
     node: Any
     text: Text
 
 
 class Values:
-    """Computes expressions of some files' host code."""
+    """The values of expressions in some files' host code."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
@@ -66,15 +66,15 @@ class Values:
     def of(
         self, expression: str, place: Place, given: Mapping[str, Value], depth: int = 0
     ) -> Value:
-        """The value of an expression; None where it is not known.
+        """Return the value of an expression; None if it is not known.
 
         Parameters
         ----------
         expression : str
         place : Place
-            Where it stands.
+            The place of the expression.
         given : mapping of str to Value
-            What names stand for, before all else.
+            The values of names, which take precedence.
         """
         if depth > _DEEPEST:
             return None
@@ -121,7 +121,7 @@ class Values:
     def _declared(
         self, word: str, declarator: Any, place: Place, given: Mapping[str, Value], depth: int
     ) -> Value:
-        """The value that a variable is declared with; None where it is changed later."""
+        """Return the value that a variable is declared with; None if it is changed later."""
         node, text = place.node, place.text
         if node.type != "declaration" or word in self._changes(node.parent, text):
             return None
@@ -175,7 +175,7 @@ class Values:
 
 @dataclass(frozen=True)
 class _Expression:
-    """One expression, parsed by itself; its names are looked up at ``place``."""
+    """An expression that is parsed by itself; its names are looked up at ``place``."""
 
     values: Values
     text: Text
@@ -278,7 +278,7 @@ class _Expression:
 
 
 def _dim(values: Sequence[Value]) -> Dim | None:
-    """Three extents, made of one to three numbers."""
+    """Return three extents from one to three numbers."""
     found = [int(value) for value in values if isinstance(value, int | float)]
     if len(found) < len(values) or len(found) > 3:
         first = values[0] if values else None
