@@ -66,13 +66,13 @@ def addresses(tiled: Tiled, at: list[int]) -> npt.NDArray[np.int64]:
 
     The place of a piece that begins outside the array is -1.
     """
-    x = at[0] * tiled.item + np.arange(0, tiled.width, PIECE)
+    x = at[0] * tiled.item + np.arange(0, tiled.width, PIECE, dtype=np.int64)
     place = tiled.address + x
     inside = (x >= 0) & (x < tiled.extents[0] * tiled.item)
     for first, extent, stride, count, step in zip(
         at[1:], tiled.extents[1:], tiled.strides[1:], tiled.counts[1:], tiled.steps[1:], strict=True
     ):
-        index = (first + np.arange(count) * step).reshape(-1, *(1,) * place.ndim)
+        index = (first + np.arange(count, dtype=np.int64) * step).reshape(-1, *(1,) * place.ndim)
         place = place + index * stride
         inside = inside & (index >= 0) & (index < extent)
     return np.asarray(np.where(inside, place, -1).reshape(-1), np.int64)
@@ -104,7 +104,7 @@ def sectors_moved(part: Box | None, tiled: Tiled, fills: bool, unit: int = SECTO
     ends = _cut(tiled, counts, along.start, along.stop)
     begin = np.full((), part.address - along.start, np.int64)
     for extent, pitch in zip(part.shape[:-1], part.pitches, strict=True):
-        begin = begin[..., None] + np.arange(extent) * pitch
+        begin = begin[..., None] + np.arange(extent, dtype=np.int64) * pitch
     low, high = (begin[..., None] + each[inside] for each in ends)
     units = np.where(high > low, (high - 1) // unit - low // unit + 1, 0)
     moved = int(units.sum()) * (unit // SECTOR)

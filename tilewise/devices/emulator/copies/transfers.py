@@ -86,7 +86,7 @@ def _sectors(first: int, shape: tuple[int, ...], pitches: tuple[int, ...]) -> np
     """The numbers of the sectors that rows lie in which begin at byte ``first``, each once."""
     begin = np.array(first, np.int64)
     for extent, pitch in zip(shape[:-1], pitches, strict=True):
-        begin = begin[..., None] + np.arange(extent) * pitch
+        begin = begin[..., None] + np.arange(extent, dtype=np.int64) * pitch
     low, high = begin // SECTOR, (begin + shape[-1] - 1) // SECTOR
     found = low[..., None] + np.arange(int((high - low).max()) + 1)
     return np.unique(found[found <= high[..., None]])

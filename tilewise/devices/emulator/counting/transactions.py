@@ -178,6 +178,7 @@ def _turns(rows: npt.NDArray[np.int64], words: int, at_once: int) -> tuple[int, 
     wanted = np.where(parts[:, :, None] < 0, -1, spread).reshape(len(parts), at_once * words)
     first = _distinct(wanted)
     part, _ = np.nonzero(first)
-    load = np.bincount(part * BANKS + wanted[first] % BANKS, minlength=len(parts) * BANKS)
+    bank = (part * BANKS + wanted[first] % BANKS).astype(np.intp)  # 32 bits, in a browser
+    load = np.bincount(bank, minlength=len(parts) * BANKS)
     waves = load.reshape(-1, BANKS).max(axis=1)
     return int(waves.sum()), int(np.maximum(waves - 1, 0).sum())
