@@ -152,16 +152,27 @@ def forget() -> None:
     given.forget()
 
 
+def remember(request: Request, compiled: Compiled) -> None:
+    """Have the process remember a kernel that comes with tilewise, as if it had compiled it."""
+    with _lock:
+        _shipped[_key_of_shipped(request)] = compiled
+
+
+def _key_of_shipped(request: Request) -> tuple[Any, ...]:
+    at = "" if request.path is None else str(request.path)
+    # repr tells True from 1, which are equal.
+    return (
+        at, request.name, repr(request.defines), request.arch, request.options, request.lines,
+        request.machine_code,
+    )  # fmt: skip
+
+
 def _shipped_in_memory(request: Request) -> Compiled | None:
     """Return a compiled kernel that comes with tilewise from memory, in the shortest way."""
-    source, name, defines, arch, path, options, _include, lines, _trusted, _limits, makes_code = (
-        request
-    )
-    at = "" if path is None else str(path)
-    if not shipped.has(at, source) or type(options) is not tuple:
+    at = "" if request.path is None else str(request.path)
+    if not shipped.has(at, request.source) or type(request.options) is not tuple:
         return None
-    # repr tells True from 1, which are equal.
-    return _shipped.get((at, name, repr(defines), arch, options, lines, makes_code))
+    return _shipped.get(_key_of_shipped(request))
 
 
 def _in_memory(job: Job) -> Compiled | None:

@@ -20,6 +20,8 @@ from tilewise.errors import DeviceUnavailableError
 INSTALL_HINT = (
     "NVIDIA has no NVRTC for macOS, so no kernel can be compiled there"
     if sys.platform == "darwin"
+    else "A browser has none, so only kernels that were compiled beforehand run there"
+    if sys.platform == "emscripten"
     else 'pip install cuda-core "cuda-bindings==13.*" "nvidia-cuda-nvrtc==13.*"'
 )
 
