@@ -41,7 +41,8 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Players are written by the emulator: half a minute.
+# Players are written by the emulator: half a minute. What the page "Try it" offers is compiled, another
+# half, and its Python comes from npm: website/in_browser.py.
 docs: export NO_MKDOCS_2_WARNING := 1
 docs: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

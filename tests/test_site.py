@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import http.server
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import answers
 import check_site
 import pytest
 from reference import thorough
@@ -21,6 +23,7 @@ from reference import thorough
 pytestmark = thorough
 ROOT = Path(__file__).parents[1]
 PLAYERS = ("tiled", "tiled_conflicts")  # those of all rungs take half a minute
+TRIED = ("single_block", "tiled", "tiled_conflicts", "warpgroup")
 WAIT = 20_000  # milliseconds
 
 
@@ -32,7 +35,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
             pytest.skip(f"{package} is not installed: pip install -e '.[docs]'")
     folder = tmp_path_factory.mktemp("site")
     environment = os.environ | {
-        "TILEWISE_DOCS_PLAYERS": " ".join(PLAYERS), "NO_MKDOCS_2_WARNING": "1",
+        "TILEWISE_DOCS_PLAYERS": " ".join(PLAYERS), "TILEWISE_DOCS_TRY": " ".join(TRIED),
+        "NO_MKDOCS_2_WARNING": "1",
         "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }  # fmt: skip
     environment.pop("SITE_URL", None)
@@ -217,3 +221,99 @@ def test_every_page_fits_a_telephone(visit: Open, site: Path) -> None:
         if width > 390:
             wide[uri] = width
     assert wide == {}
+
+
+# Python in the browser
+
+LONG = 180_000  # milliseconds: two cores, and other tests beside it
+
+
+@pytest.fixture(scope="module")
+def python(browser: Any, served: str) -> Iterator[Any]:
+    """The page that runs tilewise, whose Python is ready: to load it takes seconds."""
+    context = browser.new_context(viewport={"width": 390, "height": 900}, color_scheme="dark")
+    tab, said = context.new_page(), []
+    tab.on("pageerror", lambda error: said.append(str(error)))
+    tab.on("request", lambda asked: said.append(asked.url) if served not in asked.url else None)
+    tab.goto(f"{served}/try.html?rung=tiled_conflicts&m=32&n=32&k=32&rung2=tiled&tile2=16")
+    if not tab.locator("#try").count():
+        pytest.skip(tab.locator(".admonition").inner_text())
+    tab.locator("#try[data-ready]").wait_for(timeout=LONG)
+    yield tab
+    context.close()
+    assert [each for each in said if not each.startswith(("data:", "about:"))] == []
+
+
+def choose(tab: Any, **chosen: Any) -> None:
+    """Fill fields of the form."""
+    for name, value in chosen.items():
+        field = tab.locator(f"#try [name={name}]")
+        if name.startswith(("rung", "tile")):
+            field.select_option(str(value))
+        else:
+            field.fill(str(value))
+
+
+def shown(tab: Any) -> list[Any]:
+    """The counters of what was run; the page may not have said that something is wrong."""
+    tab.locator(".try-result, #try-error:visible").first.wait_for(timeout=LONG)
+    assert not tab.locator("#try-error").is_visible(), tab.locator("#try-error").inner_text()
+    results = tab.locator(".try-result").all()
+    return [json.loads(each.get_attribute("data-counters")) for each in results]
+
+
+def test_a_browser_shows_two_side_by_side_on_a_telephone(python: Any) -> None:
+    """Those that the page's address names."""
+    python.locator("[name=run]").click()
+    conflicts, tiled = shown(python)
+    assert tiled["shared_load_bank_conflicts"] == 0 < conflicts["shared_load_bank_conflicts"]
+    head = python.locator(".try-beside th").all_inner_texts()
+    assert head[-2:] == ["tiled_conflicts", "tiled"]
+    assert python.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize(("rung", "tile"), [("tiled", 16), ("warpgroup", 128)])
+def test_a_browser_counts_as_python_does(python: Any, rung: str, tile: int) -> None:
+    asked = {"m": 33, "n": 20, "k": 17, "alpha": 2, "beta": 0.5}
+    choose(python, rung=rung, tile=tile, rung2="", **asked)
+    python.locator("[name=m]").press("Enter")
+    (found,) = shown(python)
+    rungs = [{"rung": rung, "tile": tile}]
+    here = json.loads(answers.answer(json.dumps({"what": "run", "rungs": rungs, **asked})))
+    assert found == here["results"][0]["counters"]
+    assert "right against float64" in python.locator(".try-result").inner_text()
+    assert f"rung={rung}&tile={tile}" in python.url
+
+
+def test_a_browser_says_what_is_not_possible(python: Any) -> None:
+    choose(python, rung="single_block", rung2="", m=64, n=64, k=64, alpha=1, beta=0)
+    python.locator("[name=run]").click()
+    python.locator("#try-error").wait_for(timeout=LONG)
+    assert "at most 1,024; 64 x 64 is 4,096" in python.locator("#try-error").inner_text()
+
+
+def test_a_browser_shows_the_player(python: Any) -> None:
+    choose(python, rung="tiled", tile=8, m=16, n=16, k=16, alpha=1, beta=0)
+    python.locator("[name=watch]").click()
+    frame = python.frame_locator("#try-player iframe")
+    frame.locator("body[data-step]").wait_for(timeout=LONG)
+    frame.locator("#explore").click()
+    assert frame.locator("#shared .grid .cell").count() >= 128
+
+
+def test_what_runs_in_a_browser_can_be_stopped(python: Any) -> None:
+    choose(python, rung="tiled", tile=16, rung2="", m=512, n=512, k=512, alpha=1, beta=0)
+    python.locator("[name=run]").click()
+    python.locator("[name=stop]").click()
+    assert "Stopped" in python.locator("#try-status").inner_text()
+    choose(python, m=16, n=16, k=16)
+    python.locator("[name=run]").click()
+    (found,) = shown(python)
+    assert found["flops"] == 16 * 16 * (2 * 16 + 1)
+
+
+def test_from_a_file_the_page_says_why_nothing_runs(visit: Open) -> None:
+    tab = visit("try.html")
+    told = tab.locator("#try-error, .admonition").first
+    told.wait_for()
+    assert "not in this build" in told.inner_text() or "Serve the site" in told.inner_text()

@@ -1,17 +1,19 @@
 """MkDocs' hooks of the documentation site: the pages that are made, players, links to other files.
 
 ``mkdocs.yml`` names this module. In a page, ``<!-- player: tiled -->`` stands for the player of a
-rung. In the navigation, ``RUNGS`` stands for the pages of the climb, and ``NOTEBOOKS`` for those of
-the notebooks that there are.
+rung, and ``<!-- try it -->`` for the form of the page "Try it". In the navigation, ``RUNGS`` stands
+for the pages of the climb, and ``NOTEBOOKS`` for those of the notebooks that there are.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
+import in_browser
 import notebooks
 import players
 import rung_pages
@@ -66,6 +68,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, uri, content=content))
 
     chosen = players.chosen()
+    config.extra["try_it"] = _try_it(files, config)
     for uri, text in rung_pages.split(Path(config.docs_dir) / "climb.md").items():
         add(uri, text)
     for name in chosen:
@@ -76,14 +79,32 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def _try_it(files: Files, config: MkDocsConfig) -> str:
+    """Add what the page "Try it" needs; return its form, or why there is none."""
+    try:
+        needed = in_browser.files()
+    except in_browser.MissingError as error:
+        print(f"The page {in_browser.PAGE} runs nothing: {error}", file=sys.stderr)
+        return in_browser.left_out(error)
+    for uri, content in needed.items():
+        given = (
+            {"abs_src_path": str(content)} if isinstance(content, Path) else {"content": content}
+        )
+        files.append(File.generated(config, uri, **given))
+    return in_browser.form()
+
+
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put players into a page, and have links to files outside of docs/ lead somewhere."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation"]
+    elif page.file.src_uri == in_browser.PAGE:
+        page.meta["hide"] = ["navigation", "toc"]
     elif page.file.src_uri.startswith(f"{rung_pages.FOLDER}/"):
         page.meta["hide"] = ["toc"]  # which leaves the player more room
     depth = page.file.src_uri.count("/")
     markdown = _UPWARD.sub(lambda link: _link_upward(link, depth), markdown)
+    markdown = markdown.replace(in_browser.MARK, config.extra["try_it"])
     return players.MARK.sub(
         lambda mark: players.figure(mark, lambda uri: get_relative_url(uri, page.url)), markdown
     )

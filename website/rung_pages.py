@@ -67,6 +67,7 @@ def _page(rung: Rung, section: str) -> str:
         f"**{rung.idea}** {rung.lesson}",
         told,
         f"<!-- player: {rung.name} -->",
+        f"At other sizes, with other tiles: [try it in the browser](../try.md?rung={rung.name}).",
         rest,
         "## The whole kernel",
         f"`tilewise/kernels/ladder/{rung.path.name}`:",
