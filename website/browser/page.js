@@ -11,6 +11,7 @@
   let worker = null; // once it is there, it loads
   let waiting = null; // what was asked last, until it is answered
   let clock = 0;
+  let stopped = ""; // what is said before all else, until something is asked
 
   const option = (value, text) => new Option(text === undefined ? value : text, value);
   const called = (name) => rungs.find((each) => each.name === name);
@@ -106,19 +107,19 @@
     found.isReady = false;
     found.onmessage = (event) => hear(found, event.data);
     found.onerror = (event) => hear(found, { broken: event.message || "the worker did not load" });
-    say("Loading Python, about 20 MB the first time …", {});
+    say(`${stopped}Loading Python, about 20 MB the first time …`, {});
     return found;
   }
 
   function hear(from, told) {
     if (from !== worker) return; // it was stopped
     if (told.step) {
-      say(`Loading ${told.name} (${told.step} of ${told.of}) …`, { value: told.step - 1, max: told.of });
+      say(`${stopped}Loading ${told.name} (${told.step} of ${told.of}) …`, { value: told.step - 1, max: told.of });
     } else if (told.ready) {
       worker.isReady = true;
       form.dataset.ready = told.ready.toFixed(1);
       if (waiting) running();
-      else say(`Ready, after ${told.ready.toFixed(1)} s.`);
+      else say(`${stopped}Ready, after ${told.ready.toFixed(1)} s.`);
     } else if (told.broken) {
       worker.terminate();
       worker = waiting = null;
@@ -176,6 +177,7 @@
 
   function ask(what) {
     if (waiting || !form.reportValidity()) return;
+    stopped = "";
     error.hidden = true;
     out.replaceChildren();
     player.hidden = true;
@@ -199,8 +201,8 @@
     worker.terminate();
     worker = waiting = null;
     busy(false);
+    stopped = "Stopped. ";
     worker = start();
-    say("Stopped. Python is loading again …", {});
     fields.run.focus();
   });
   for (const link of document.querySelectorAll('a[href^="?rung="]')) {
