@@ -1,6 +1,6 @@
-"""What this machine has, what is missing, and what for: ``tilewise doctor``.
+"""The diagnosis of this machine, ``tilewise doctor``: what it has, and what is missing.
 
-Every probe imports what it looks at, so that a broken installation gets a diagnosis too.
+Every probe imports what it tests, so that a broken installation gets a diagnosis too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ OPTIONAL = {
 
 @dataclass(frozen=True)
 class Item:
-    """One line of the diagnosis.
+    """A line of the diagnosis.
 
     Attributes
     ----------
     name : str
     state : str
-        ``"ok"``; ``"missing"``, and something that should work does not; ``"absent"``, and it
-        is only needed for what ``detail`` says.
+        ``"ok"``; ``"missing"`` if something that should work does not; ``"absent"`` if it is needed
+        only for what ``detail`` says.
     detail : str
-        What is there, or what is missing for what and how to get it.
+        What is there, or what is missing, what for, and how to get it.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Item:
 
 @dataclass(frozen=True)
 class Diagnosis:
-    """All the items; ``ok`` where the emulator works."""
+    """All items; ``ok`` is whether the emulator works."""
 
     items: tuple[Item, ...]
 
@@ -169,7 +169,7 @@ def _assembler() -> Item:
 
 
 def _compiled_for() -> int:
-    """The major version of CUDA that NVRTC compiles for; 0 where it can't be loaded."""
+    """Return the major version of CUDA that NVRTC compiles for; 0 if it can't be loaded."""
     from tilewise.compiler import version
     from tilewise.errors import DeviceUnavailableError
 

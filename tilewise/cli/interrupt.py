@@ -1,4 +1,4 @@
-"""Ctrl-C ends a command at once, also in the midst of a long call of NumPy or of the compiler."""
+"""Let Ctrl-C end a command at once, even during a long call of NumPy or of the compiler."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Interruptible:
 
 @contextmanager
 def ended_at_once() -> Iterator[Interruptible]:
-    """End the process with one line where it has not ended by itself soon after Ctrl-C.
+    """End the process with one line if it has not ended by itself soon after Ctrl-C.
 
-    Python raises KeyboardInterrupt when the call that it is in returns, and drawing 2**31 numbers
-    takes a minute. The signal itself is noticed at once: it writes a byte that a thread waits for
-    (``signal.set_wakeup_fd``), and such calls leave other threads running.
+    Python raises KeyboardInterrupt when the current call returns, and drawing 2**31 numbers takes a
+    minute. The signal itself is noticed at once: it writes a byte that a thread waits for
+    (``signal.set_wakeup_fd``), and such calls let other threads run.
 
     Yields
     ------
@@ -85,7 +85,7 @@ def ended_at_once() -> Iterator[Interruptible]:
 
     def unraisable(what: sys.UnraisableHookArgs) -> None:
         if isinstance(what.exc_value, KeyboardInterrupt):
-            end()  # it was raised where nobody can be told, as in a finaliser
+            end()  # it was raised where nothing can handle it, as in a finaliser
         told(what)
 
     thread = threading.Thread(target=wait, name="waits for Ctrl-C", daemon=True)

@@ -55,10 +55,10 @@ UNREAD = 141  # 128 + SIGPIPE, as of a program that the signal ends
 ON_EITHER = ("run", "ladder", "demo")  # the commands that have --device
 ON_A_GPU = ("bench", "climb", "tune", "ceilings")  # those that do nothing without one
 HELP = ("-h", "--help")
-COMPLETING = "_TILEWISE_COMPLETE"  # what a shell sets that asks how a word may go on
+COMPLETING = "_TILEWISE_COMPLETE"  # set by a shell that asks how a word may continue
 DOCTOR = "`tilewise doctor` says what is missing for what."
 
-# What typer raises for a bad command line has this base, and no public name of its own.
+# The errors of typer for a bad command line have this base, which has no public name.
 UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
@@ -115,12 +115,12 @@ def _parser() -> Any:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The entry point.
+    """Run the command line.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        By default those of the process.
+        The arguments, by default those of the process.
 
     Returns
     -------
@@ -129,13 +129,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # what its encoding lacks is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):  # a character it lacks is replaced by "?"
             stream.reconfigure(errors="replace")
     with ended_at_once() as interruptible:
         try:
             code = _answer(words, interruptible)
             sys.stdout.flush()
-        except BrokenPipeError:  # `tilewise ladder | head`: nobody reads on
+        except BrokenPipeError:  # `tilewise ladder | head`: the reader has ended
             _forget_output()
             return UNREAD
         except OSError as error:  # a full disk
@@ -151,14 +151,14 @@ def _forget_output() -> None:
 
 
 def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
-    """Carry out the command line, or say why it can't be; return the exit code."""
+    """Carry out the command line, or say why it can't be carried out; return the exit code."""
     try:
         with interruptible:
             if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
                 require_gpu()
             parser = _parser()
             code = int(parser(spread(words), prog_name="tilewise", standalone_mode=False) or RIGHT)
-            if code == INTERRUPTED:  # what typer makes of Ctrl-C
+            if code == INTERRUPTED:  # the code that typer uses for Ctrl-C
                 raise KeyboardInterrupt
             return code
     except UsageError as error:
@@ -171,7 +171,7 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
     except DeviceUnavailableError as error:
         hint = f"`--device emulator` needs no GPU; {DOCTOR}" if words[0] in ON_EITHER else DOCTOR
         return _fail(error, str(error), BAD, words, hint)
-    except SystemExit as error:  # typer and rich end the process where nobody reads on
+    except SystemExit as error:  # typer and rich end the process if the reader has ended
         if any("-completion" in word for word in words) or COMPLETING in os.environ:
             return int(error.code or RIGHT)
         raise BrokenPipeError from None
@@ -179,7 +179,7 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         raise
     except OSError as error:
         if error.filename is None and error.errno == errno.ENOSPC:
-            raise  # of standard output: what is written to files names them
+            raise  # for standard output; errors of files name them
         return _fail(error, str(error), BAD, words)
     except (TilewiseError, ValueError, TypeError) as error:
         return _fail(error, str(error), BAD, words)
@@ -226,7 +226,7 @@ def _fail(
 
 
 def _told(message: str, code: int, hint: str = "") -> int:
-    """Say what was wrong on standard error, where somebody reads it."""
+    """Print what was wrong to standard error, if it is open."""
     from tilewise.cli import show
 
     with suppress(OSError):

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from typing import Any
 
 NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "number": "a number"}
-"""What typer calls a type in its messages, by version, and what it is."""
+"""The names of types in typer's messages, by version, and their plain names."""
 
 
 _ARGUMENTS = (
@@ -27,7 +27,7 @@ _ARGUMENTS = (
     (re.compile(r"\(defines=\{'(\w+)': False\}\)"), r"(-U \1)"),
     (re.compile(r"\bcooperative=True\b"), "--cooperative"),
 )
-"""What messages advise to somebody who calls Python, and the same on the command line."""
+"""The advice in messages to callers of Python, and the same for the command line."""
 
 
 def with_options(message: str) -> str:
@@ -38,16 +38,16 @@ def with_options(message: str) -> str:
 
 
 def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
-    """What is wrong with ``words``, and what would be right.
+    """Return a sentence on what is wrong with ``words``, and what would be right.
 
     Parameters
     ----------
     error : Exception
-        What typer raised.
+        The error that typer raised.
     words : sequence of str
-        The command line.
+        The words of the command line.
     commands : sequence of str
-        Those there are.
+        The names of the commands.
     """
     text = getattr(error, "format_message", error.__str__)()
     kind, command = type(error).__name__, words[0] if words else ""
@@ -70,7 +70,7 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     if kind == "BadOptionUsage":
         flag = re.search("requires an argument", text) is None
         return f"{error.option_name} {'takes no value' if flag else 'is given no value'}"
-    # Of click, which typer has in it: "argument(s)" or "arguments" by version.
+    # Words of click, which typer contains: "argument(s)" or "arguments" by version.
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", text)
     if extra:
         return f"{extra[1]!r} is more than `tilewise {command}` takes"
@@ -78,14 +78,14 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
 
 
 def help_of(words: Sequence[str], commands: Sequence[str]) -> str:
-    """Where to read what would be right: the help of the command, where there is one."""
+    """Return where to read what would be right: the help of the command, if there is one."""
     if words and words[0] in commands:
         return f"`tilewise {words[0]} --help` says what it takes."
     return "`tilewise --help` lists the commands, `tilewise COMMAND --help` its options."
 
 
 def meant(given: str, known: Sequence[str]) -> str:
-    """``; did you mean ...?``, or nothing where nothing is like it."""
+    """Return ``; did you mean ...?``, or an empty string if nothing is similar."""
     names = {each.lstrip("-"): each for each in known}  # hyphens make options look alike
     found = get_close_matches(given.lstrip("-"), list(names), 3)
     return f"; did you mean {' or '.join(names[each] for each in found)}?" if found else ""
@@ -125,7 +125,7 @@ def _help(error: Any) -> str:
 
 
 def _given(error: Any, words: Sequence[str]) -> str | None:
-    """What the words have for the parameter, the last of several; None where that is not plain."""
+    """Return the words' value of the parameter, the last of several; None if it is ambiguous."""
     found = None
     for option in getattr(getattr(error, "param", None), "opts", ()):
         for place, word in enumerate(words):

@@ -1,1 +1,1 @@
-"""Exercises: kernels to complete or to mend, and what grades them on the emulator."""
+"""Exercises: kernels to complete or to debug, and their grading on the emulator."""

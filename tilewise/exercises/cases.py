@@ -1,4 +1,4 @@
-"""Tests made concrete: sizes drawn, arrays filled, the launch and what should come of it."""
+"""The concrete launches of tests: sizes are drawn, arrays filled, and results expected."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tilewise.specs.formulas import Unset
 WARP = 32
 _WHOLE, _SPIKE = "whole:", "spike:"
 _POISON = {1: 0xA5, 2: 0x7E5A, 4: 0x7FC5A5A5, 8: 0x7FF85A5A5A5A5A5A}
-"""Bits of elements that nobody wrote, by their bytes: as floats they are NaN."""
+"""The bits of unwritten elements, by their bytes; as floats they are NaN."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Case:
     ----------
     test : Test
     sizes : mapping of str to int
-        The test's sizes, and ``threads`` of a block, ``blocks``, and ``warps`` of a block.
+        The test's sizes, and the ``threads`` and ``warps`` of a block and the ``blocks``.
     grid, block : (int, int, int)
     shared : int
     args : tuple
-        Numbers and arrays. Elements that nobody wrote hold a bit pattern of their own,
-        which as a float is a NaN.
+        The numbers and arrays. Unwritten elements hold a bit pattern of their own, which as a float
+        is a NaN.
     names : tuple of str
-        The parameters'.
+        The names of the parameters.
     expected : tuple of Expected
     """
 
@@ -66,9 +66,9 @@ def make(exercise: Exercise, test: Test, seed: int = 0, threads: int | None = No
     exercise : Exercise
     test : Test
     seed : int
-        At least 0. The same seed gives the same values, on every machine.
+        The seed, at least 0. The same seed gives the same values on every machine.
     threads : int, optional
-        Of a block, where the submission says how many; by default the exercise's own.
+        The threads of a block, if the submission sets them; by default the exercise's own.
 
     Raises
     ------
@@ -152,5 +152,5 @@ def bits_of(array: Array) -> npt.NDArray[Any]:
 
 
 def unwritten(array: Array) -> npt.NDArray[np.bool_]:
-    """Which elements still have the bits of what nobody wrote."""
+    """Return which elements still have the bits of unwritten ones."""
     return np.asarray(bits_of(array) == _POISON[array.itemsize])

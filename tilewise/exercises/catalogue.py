@@ -28,20 +28,20 @@ _RULES = ("at_most", "at_least", "exactly")
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter of the kernel, and what it is given.
+    """A parameter of the kernel, and its argument.
 
     Attributes
     ----------
     name : str
-        What expressions call it; the submission may call it otherwise.
+        The name in expressions; the submission may use another.
     declared : str
-        As it is written, ``"const float* x"``.
+        The declaration, such as ``"const float* x"``.
     type : str
-        Without qualifiers, ``"float*"``.
+        The type without qualifiers, such as ``"float*"``.
     text : str
         An expression of the sizes, or an array: a form of :mod:`tilewise.specs.arrays`; or
-        ``whole:SHAPE``, small integers but 0, whose sums float32 holds without rounding; or
-        ``spike:SHAPE:PLACE:VALUE``, normal numbers, and in each row one element of that value.
+        ``whole:SHAPE``, small integers other than 0, whose sums float32 holds without rounding; or
+        ``spike:SHAPE:PLACE:VALUE``, normal numbers, and in each row one element with that value.
     """
 
     name: str
@@ -52,24 +52,24 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Test:
-    """One launch, whose result is compared.
+    """A launch whose result is compared.
 
     Attributes
     ----------
     name : str
-        As ``"test 1"`` or ``"hidden test 2"``.
+        The name, such as ``"test 1"`` or ``"hidden test 2"``.
     number : int
-        Among all tests, from 0: part of the seed.
+        The number among all tests, from 0, which is part of the seed.
     sizes : mapping of str to int or (int, int)
         A pair is a range, both ends included, from which the seed draws.
     given : mapping of str to str
-        Arguments that are others than usual, by the parameter's name.
+        The arguments that differ from the usual ones, by the parameter's name.
     is_hidden : bool
         Whether ``show`` and ``start`` leave it out, and reports don't say its sizes and values.
     has_goals : bool
         Whether the goals hold for it.
     note : str
-        What it is about.
+        The subject of the test.
     """
 
     name: str
@@ -83,7 +83,7 @@ class Test:
 
 @dataclass(frozen=True)
 class Goal:
-    """What a figure of a launch should be.
+    """The required value of a figure of a launch.
 
     Attributes
     ----------
@@ -94,9 +94,9 @@ class Goal:
     limit : str
         An expression of the sizes, ``blocks``, ``threads`` and ``warps`` (of a block).
     aim : str
-        What it stands for, in a sentence.
+        The purpose of the goal, in a sentence.
     weight : int
-        Its share of the points for goals, in proportion to the others' weights.
+        The weight of its share of the points for goals.
     """
 
     figure: str
@@ -108,7 +108,7 @@ class Goal:
 
 @dataclass(frozen=True)
 class Exercise:
-    """One exercise.
+    """An exercise.
 
     Attributes
     ----------
@@ -118,18 +118,18 @@ class Exercise:
     grid, block, shared : str
         Expressions of the sizes, and of ``threads``.
     threads : int or None
-        Threads of a block, where the submission may have others by ``__launch_bounds__``; then the
-        expressions have ``threads`` in them. None where they are given.
+        The threads of a block, if the submission may have others by ``__launch_bounds__``; the
+        expressions then use ``threads``. None if they are fixed.
     expect : tuple of str
-        As ``"y = a*x"``.
+        The expected values, such as ``"y = a*x"``.
     is_exact : bool
         Whether every correct order of operations gives the same bits.
     tests : tuple of Test
     goals : tuple of Goal
     values : mapping of str to str
-        Arrays that expressions of ``expect`` have beside the arguments.
+        Arrays that the expressions of ``expect`` use besides the arguments.
     instructions : int
-        That each launch may execute at most.
+        The most instructions that each launch may execute.
     """
 
     name: str
@@ -156,7 +156,7 @@ class Exercise:
 
     @property
     def file(self) -> str:
-        """What a submission is called by default."""
+        """The default name of a submission's file."""
         return f"{self.name.replace('-', '_')}.cu"
 
     @property
@@ -175,7 +175,7 @@ class Exercise:
         return (self.folder / SOLUTION).read_text(encoding="utf-8")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; without the hidden tests, the text and the files."""
+        """Return plain data for JSON, without the hidden tests, the text and the files."""
         shown = [test for test in self.tests if not test.is_hidden]
         return {
             "name": self.name,
@@ -195,7 +195,7 @@ class Exercise:
 
 @cache
 def exercises() -> tuple[Exercise, ...]:
-    """All exercises that come with tilewise, in the order in which they teach."""
+    """Return all exercises of tilewise, in the order in which they teach."""
     return tuple(read(each) for each in sorted(FOLDER.iterdir()) if (each / SPEC).is_file())
 
 

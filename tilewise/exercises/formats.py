@@ -1,4 +1,4 @@
-"""Grades as Gradescope, Autolab and nbgrader take them.
+"""Grades in the formats of Gradescope, Autolab and nbgrader.
 
 Sources: Gradescope, "Autograder Specifications", "Output format" (``results.json``); Autolab,
 "Guide for Lab Authors", "Writing Autograders", and "Formatted Feedback" (the autoresult is the last
@@ -20,17 +20,18 @@ from tilewise.exercises.grading import FULL, Grade
 _COLUMNS = ("assignment", "duedate", "timestamp", "student_id", "last_name", "first_name", "email",
             "raw_score", "late_submission_penalty", "score", "max_score")  # fmt: skip
 AUTOLAB_PROBLEMS = ("Results", "Faults", "Goals")
-"""What the problems of an assessment are called for ``--format autolab``."""
+"""The names of the problems of an assessment for ``--format autolab``."""
 
 
 def gradescope(grade: Grade, hidden_visibility: str = "after_published") -> dict[str, Any]:
-    """The document ``results.json``.
+    """Return the document ``results.json``.
 
     Parameters
     ----------
     grade : Grade
     hidden_visibility : str
-        Of hidden tests: ``"hidden"``, ``"after_due_date"``, ``"after_published"`` or ``"visible"``.
+        The visibility of hidden tests: ``"hidden"``, ``"after_due_date"``, ``"after_published"`` or
+        ``"visible"``.
     """
     tests: list[dict[str, Any]] = []
     if grade.refused:
@@ -102,13 +103,13 @@ def _stage(passed: bool, hint: str) -> dict[str, Any]:
 
 
 def nbgrader(grades: Sequence[Grade], students: Sequence[str]) -> str:
-    """CSV with the columns of ``nbgrader export``, a row a submission.
+    """Return CSV with the columns of ``nbgrader export``, a row for each submission.
 
     Parameters
     ----------
     grades : sequence of Grade
     students : sequence of str
-        The id of the student of each.
+        The id of each submission's student.
     """
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")

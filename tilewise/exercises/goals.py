@@ -1,4 +1,4 @@
-"""Figures of a launch, and whether they are what an exercise asks for. None of them is a time."""
+"""The figures of a launch, and whether they meet an exercise's goals. None of them is a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RESOURCES = {
     "resident_warps": "warps that a multiprocessor holds at once",
 }
 FIGURES = (*(each.name for each in fields(Counters)), *_SUMS, *_RESOURCES)
-"""What a goal may be about: a counter of :class:`tilewise.Counters`, a sum of some, a resource."""
+"""The figures of goals: counters of :class:`tilewise.Counters`, sums of some, and resources."""
 _WORDS = {
     "at_most": "at most", "at_least": "at least", "exactly": "exactly",
 }  # fmt: skip
@@ -30,19 +30,20 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class GoalResult:
-    """A goal, and how near a submission comes.
+    """A goal, and how near a submission comes to it.
 
     Attributes
     ----------
     goal : Goal
     is_met : bool
-        In all tests for which it holds.
+        Whether it is met in all tests for which it holds.
     test : str
         The first test in which it is missed, or the last visible one in which it is met.
     got, limit : float
-        Of that test.
+        The value and the limit in that test.
     is_hidden : bool
-        Whether that test is hidden: then neither figure is told, as the limit often is the size.
+        Whether that test is hidden; then neither value is shown, because the limit is often the
+        size.
     """
 
     goal: Goal
@@ -64,7 +65,7 @@ class GoalResult:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; of a hidden test without the figures."""
+        """Return plain data for JSON; for a hidden test without the values."""
         told = {} if self.is_hidden else {"got": self.got, self.goal.rule: self.limit}
         return {
             "figure": self.goal.figure, "aim": self.goal.aim, "met": self.is_met,
@@ -101,7 +102,7 @@ def measured(figure: str, report: LaunchReport) -> float:
 def judge(
     exercise: Exercise, launched: list[tuple[Case, LaunchReport]], shows_hidden: bool
 ) -> list[GoalResult]:
-    """Hold the launches of a submission against the goals; visible tests are told of before others.
+    """Compare the launches of a submission with the goals; visible tests are reported first.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Grading: a submission's score, what is wrong with it by line, and what to look at next."""
+"""Grade a submission: its score, its faults by line, and hints on what to look at next."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tilewise.launch import Finding, LaunchReport
 from tilewise.shown import Part, Shown, Table, plural
 
 RESULTS, FAULTS, GOALS = 60, 10, 30
-"""Points of a hundred: for right results, for no fault, and for the goals. In an exercise without
-goals, the points for goals are added to those for results. Those for no fault and for goals are
-given where every result is right."""
+"""The points, of a hundred, for correct results, for no fault, and for the goals. In an exercise
+without goals, the points for goals are added to those for results. The points for no fault and for
+goals are given only if every result is correct.
+"""
 FULL = RESULTS + FAULTS + GOALS
 NOT_RUN = "not run, because of the test before"
 _MOST_PRINTED = 2000
@@ -26,7 +27,7 @@ _MOST_FINDINGS = 12
 
 @dataclass(frozen=True)
 class TestResult:
-    """What came of one test, in words.
+    """The outcome of a test in words.
 
     Attributes
     ----------
@@ -34,9 +35,9 @@ class TestResult:
     is_hidden, is_right : bool
     points, most : float
     about : str
-        The sizes and the test's note; of a hidden test nothing.
+        The sizes and the test's note; empty for a hidden test.
     said : str
-        What is wrong; empty where nothing is.
+        What is wrong; empty if nothing is.
     is_stopped : bool
         Whether it was stopped at a limit.
     """
@@ -51,7 +52,7 @@ class TestResult:
     is_stopped: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "name": self.name, "hidden": self.is_hidden, "right": self.is_right,
             "points": self.points, "most": self.most, "about": self.about, "said": self.said,
@@ -67,19 +68,19 @@ class Grade(Shown):
     exercise, file : str
     seed : int
     results, faults, goals : float
-        Points.
+        The points.
     most : (int, int, int)
         The most points for results, for no fault, and for the goals.
     refused : str
-        Why it was not launched; empty where it was.
+        Why it was not launched; empty if it was.
     tests : tuple of TestResult
     goal_results : tuple of GoalResult
-        Empty where a result is wrong.
+        The results of the goals; empty if a result is wrong.
     findings : tuple of (Finding, bool)
         The first finding of each kind at each line, and whether a hidden test found it.
     hints : tuple of str
     printed : str
-        What the kernel printed in the first test, cut.
+        What the kernel printed in the first test, shortened.
     """
 
     exercise: str
@@ -98,7 +99,7 @@ class Grade(Shown):
 
     @property
     def score(self) -> float:
-        """Points of a hundred, in tenths."""
+        """The points of a hundred, in tenths."""
         return round(self.results + self.faults + self.goals, 1)
 
     @property
@@ -117,15 +118,15 @@ class Grade(Shown):
         return [_fault(each, is_hidden) for each, is_hidden in self.findings]
 
     def for_nbgrader(self, points: float = FULL) -> float:
-        """Return the points of a cell of nbgrader's, whose last value this is to be.
+        """Return the points for a cell of nbgrader's, which has to end with this value.
 
-        nbgrader takes a cell's value above 0 as partial credit, and 0 as full credit; so it is an
-        error where there are no points.
+        nbgrader takes a cell's value above 0 as partial credit, but 0 as full credit, so this
+        raises an error for no points.
 
         Parameters
         ----------
         points : float
-            Of the cell.
+            The points of the cell.
 
         Raises
         ------
@@ -141,7 +142,7 @@ class Grade(Shown):
         return _share(goal, self.goal_results, self.most[2])
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "exercise": self.exercise,
             "file": self.file,
@@ -206,26 +207,26 @@ def grade(
     Parameters
     ----------
     exercise : Exercise or str
-        Or its name, or the folder of one.
+        The exercise, its name, or its folder.
     source : str
-        The submission: CUDA C++. It may include CUDA's headers and no file.
+        The submission in CUDA C++. It may include CUDA's headers and no other file.
     file : str
-        What the report calls it.
+        The name of the file in the report.
     seed : int
-        Of the tests' values and of the hidden tests' sizes.
+        The seed of the tests' values and of the hidden tests' sizes.
     seconds : float
-        That the submission may take, with all tests.
+        The seconds that the submission may take, with all tests.
     shows_hidden : bool
-        Whether sizes and values of hidden tests are told.
+        Whether the report shows sizes and values of hidden tests.
     until_wrong : bool
         Whether it ends with the first test that is not right.
     done : callable
-        Called with the name of each test that begins.
+        A function that is called with the name of each test that begins.
 
     Raises
     ------
     ValueError, FileNotFoundError
-        If there is no such exercise, or the seed or the seconds can't be.
+        If there is no such exercise, or the seed or the seconds are invalid.
     """
     if isinstance(exercise, str):
         exercise = find(exercise)
@@ -305,7 +306,7 @@ def _test(outcome: Outcome, share: float, shows_hidden: bool, file: str) -> Test
 
 
 def _kind(outcome: Outcome) -> str:
-    """What is wrong with a hidden test, without its sizes and values."""
+    """Return what is wrong with a hidden test, without its sizes and values."""
     if outcome.problem:
         at = f" at line {outcome.line}" if outcome.line else ""
         return f"stopped{at}" if outcome.report is None else outcome.problem
@@ -314,7 +315,7 @@ def _kind(outcome: Outcome) -> str:
 
 
 def _compared(wrong: Wrong) -> str:
-    """How many elements are wrong, and the first of them."""
+    """Return the number of wrong elements, and the first of them, in words."""
     found = wrong.compared
     assert found.first is not None
     at = f"{found.name}[{', '.join(map(str, found.first))}]"
@@ -350,7 +351,9 @@ def _fault(finding: Finding, is_hidden: bool) -> str:
 
 
 def _result_hints(outcomes: Sequence[Outcome], shows_hidden: bool) -> list[str]:
-    """Of the first test that is wrong and may be told; or that only hidden ones are wrong."""
+    """Return hints on the first wrong test that may be shown, or that only hidden tests
+    are wrong.
+    """
     wrong = [each for each in outcomes if not each.is_right]
     for each in wrong:
         if each.wrong and (shows_hidden or not each.case.test.is_hidden):
@@ -364,7 +367,7 @@ def _result_hints(outcomes: Sequence[Outcome], shows_hidden: bool) -> list[str]:
 
 
 def _printed(outcomes: Sequence[Outcome]) -> str:
-    """What the kernel printed in the first test, without control characters."""
+    """Return what the kernel printed in the first test, without control characters."""
     reports: list[LaunchReport | None] = [each.report for each in outcomes[:1]]
     text = "".join(each.output for each in reports if each is not None)
     plain = "".join(c if c.isprintable() or c == "\n" else "?" for c in text)

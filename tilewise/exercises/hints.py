@@ -1,4 +1,4 @@
-"""What to look at next: sentences on what a submission's launches did, by line of its source."""
+"""Hints on what to look at next, from what a submission's launches did, by line of its source."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _OF_FAULTS = {
 
 
 def of_findings(findings: Iterable[Finding]) -> list[str]:
-    """Advice for each kind of fault."""
+    """Return advice for each kind of fault."""
     kinds: dict[str, None] = dict.fromkeys(each.kind for each in findings)
     return [_OF_FAULTS[kind] for kind in kinds if kind in _OF_FAULTS]
 
 
 def of_result(outcome: Outcome) -> list[str]:
-    """Where a result is wrong, and how, of a test whose values may be told."""
+    """Return where a result is wrong, and how, for a test whose values may be shown."""
     found = []
     arrays = outcome.case.arrays
     wanted = {each.name: each.value for each in outcome.case.expected}
@@ -59,7 +59,7 @@ def of_result(outcome: Outcome) -> list[str]:
 
 
 def _where(name: str, wrong: Wrong, case: Case) -> str:
-    """The elements that are wrong, or that nobody wrote."""
+    """Return the elements that are wrong, or that nothing wrote, in words."""
     mask, verb = wrong.elements, "wrong"
     if wrong.unwritten.any() and not (wrong.elements & ~wrong.unwritten).any():
         mask, verb = wrong.unwritten, "never written"
@@ -90,7 +90,7 @@ def _where(name: str, wrong: Wrong, case: Case) -> str:
 
 
 def _span(what: str, at: npt.NDArray[np.intp], total: int) -> str:
-    """Rows, columns or elements, in words."""
+    """Return rows, columns or elements in words."""
     if len(at) == total:
         return f"all {what}s"
     if len(at) == 1:
@@ -102,11 +102,11 @@ def _span(what: str, at: npt.NDArray[np.intp], total: int) -> str:
 
 
 def _how(name: str, got: Array, wanted: Array, wrong: Wrong) -> Iterator[str]:
-    """What the wrong values are, where they are a known mistake's."""
+    """Yield what the wrong values are, if they are those of a known mistake."""
     mask = wrong.elements & ~wrong.unwritten
     if np.count_nonzero(mask) < 3:
         return
-    stored = np.asarray(wanted).astype(got.dtype)  # as a right kernel would round it
+    stored = np.asarray(wanted).astype(got.dtype)  # as a correct kernel would round it
     values, should = got.astype(np.float64), stored.astype(np.float64)
     with np.errstate(all="ignore"):
         ratio = values[mask] / should[mask]
@@ -129,7 +129,7 @@ def _how(name: str, got: Array, wanted: Array, wrong: Wrong) -> Iterator[str]:
 
 
 def of_goal(missed: GoalResult, case: Case, report: LaunchReport) -> list[str]:
-    """What each line of the submission adds to a figure that misses its goal."""
+    """Return what each line of the submission adds to a figure that misses its goal."""
     figure = missed.goal.figure
     if figure in ("shared_bytes", "registers", "spill_bytes", "resident_warps"):
         return [_resources(report)] if figure != "shared_bytes" else []
@@ -148,7 +148,7 @@ def of_goal(missed: GoalResult, case: Case, report: LaunchReport) -> list[str]:
 
 
 def _line(counter: str, line: int, count: int, counters: Counters, case: Case) -> str:
-    """What one line does, by a counter; empty where there is nothing to say of it."""
+    """Return what one line does, by a counter; empty if there is nothing to say."""
     for ending, told in (
         ("_sectors", _sectors), ("_bank_conflicts", _conflicts), ("_requests", _requests)
     ):  # fmt: skip
@@ -195,7 +195,7 @@ def _requests(kind: str, line: int, count: int, _: int, counters: Counters) -> s
 
 
 def _words(kind: str) -> str:
-    """What is counted, as ``"load of shared memory"``."""
+    """Return what is counted, as in ``"load of shared memory"``."""
     space, _, verb = kind.rpartition("_")
     return f"{verb} of {space} memory" if space in ("global", "shared", "local") else kind
 
@@ -205,7 +205,7 @@ def _few(sectors: float) -> str:
 
 
 def _resources(report: LaunchReport) -> str:
-    """What a multiprocessor holds of the launch, and what limits it."""
+    """Return how many blocks of the launch a multiprocessor holds, and what limits them."""
     x, y, z = report.launch.block
     resources = report.resources
     shared = resources.shared_bytes + report.launch.shared

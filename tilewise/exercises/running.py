@@ -1,4 +1,4 @@
-"""Submissions compiled and launched on the emulator: apart from this process, and within limits."""
+"""Compile and launch submissions on the emulator, in other processes and within limits."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEMORY = 1 << 30
 OUTPUT = 1 << 14
 MOST_SOURCE = 1 << 18
 MOST_PTX = 1 << 22
-_COMPILE_SHARE = 0.6  # of the seconds: what is left is for the tests
+_COMPILE_SHARE = 0.6  # of the seconds; the rest is for the tests
 _TEST_SHARE = 0.4
 _LEAST_SECONDS = 0.05
 _GRACE = 1.0
@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Wrong:
-    """An array that is not as it should be.
+    """An array with wrong elements.
 
     Attributes
     ----------
@@ -52,9 +52,9 @@ class Wrong:
     elements : ndarray of bool
         Which elements are wrong.
     unwritten : ndarray of bool
-        Which nobody wrote.
+        Which elements nothing wrote.
     got, wanted : float
-        Of the first wrong element.
+        The value and the expected value of the first wrong element.
     """
 
     compared: Compared
@@ -66,19 +66,19 @@ class Wrong:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one test.
+    """The outcome of a test.
 
     Attributes
     ----------
     case : Case
     report : LaunchReport or None
-        None where the launch failed.
+        The report; None if the launch failed.
     problem : str
-        Why there is no report, or which input was changed; empty where there is nothing to say.
+        Why there is no report, or which input was changed; empty if there is no problem.
     wrong : tuple of Wrong
     findings : tuple of Finding
     line : int
-        Where the launch was stopped; 0 where that is not known.
+        The line at which the launch was stopped; 0 if it is not known.
     is_stopped : bool
         Whether it was stopped at a limit.
     """
@@ -110,7 +110,7 @@ class Clock:
     begun: float = field(default_factory=time.monotonic)
 
     def left(self) -> float:
-        """Seconds until the submission's time is over; negative after that."""
+        """Return the seconds until the submission's time is over; negative after that."""
         return self.begun + self.seconds - time.monotonic()
 
 
@@ -140,12 +140,12 @@ def run(
     source : str
     seed : int
     seconds : float
-        That all of it may take on a machine that is not busy; where it is, more. A launch that is
-        stopped is the last one.
+        The seconds that all of it may take on an idle machine; on a busy one, more. A launch that
+        is stopped is the last one.
     until_wrong : bool
-        Whether it ends with the first test that is not right.
+        Whether to stop at the first test that is wrong.
     done : callable
-        Called with the name of each test that begins.
+        A function that is called with the name of each test that begins.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def _compiled(exercise: Exercise, source: str, clock: Clock) -> Compiled:
 
 
 def _bounds(compiled: Compiled) -> int | None:
-    """The threads of the kernel's launch bounds; None where it has none."""
+    """Return the threads of the kernel's launch bounds; None if it has none."""
     head = compiled.ptx.partition(f".entry {compiled.symbol}")[2].partition("{")[0]
     found = _BOUNDS.search(head)
     return None if found is None else int(np.prod([int(x) for x in found.groups() if x]))
@@ -238,7 +238,7 @@ def _judged(
     report: LaunchReport,
     before: dict[str, Array],
 ) -> Outcome:
-    """Hold the arrays against what they should be."""
+    """Compare the arrays with their expected values."""
     arrays = case.arrays
     wrong = []
     for each in case.expected:

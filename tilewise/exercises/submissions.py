@@ -1,4 +1,4 @@
-"""Folders of submissions: which files they are, read with care, and graded in parallel."""
+"""Folders of submissions: find the files, read them with care, and grade them in parallel."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SUFFIX = ".cu"
 
 @dataclass(frozen=True)
 class Submission:
-    """A file that somebody handed in.
+    """A file that a student handed in.
 
     Attributes
     ----------
@@ -32,13 +32,13 @@ class Submission:
 
     @property
     def student(self) -> str:
-        """The folder that it lies in, or its own name where it lies in none."""
+        """The name of its folder, or its own name if it is in none."""
         first, *more = Path(self.name).parts
         return first if more else Path(self.name).stem
 
 
 def find(path: Path, exercise: Exercise) -> list[Submission]:
-    """The submissions that a path stands for: the file, or all files ``*.cu`` below the folder.
+    """Return the submissions at a path: the file, or all files ``*.cu`` below the folder.
 
     Where a folder below ``path`` has a file of the exercise's name, its other files are left out.
     Links are left out, as they may lead to files that are not the student's, and so are hidden
@@ -109,7 +109,7 @@ def grade_one(exercise: Exercise, submission: Submission, **how: Any) -> Grade:
     exercise : Exercise
     submission : Submission
     **how
-        As :func:`tilewise.exercises.grading.grade` takes it.
+        The arguments of :func:`tilewise.exercises.grading.grade`.
     """
     try:
         source = read(submission)
@@ -139,16 +139,16 @@ def grade_all(
     exercise : Exercise
     submissions : sequence of Submission
     workers : int, optional
-        So many at once; by default one for each core.
+        The most submissions at once; by default one for each core.
     done : callable
-        Called with the name of each that is graded.
+        A function that is called with the name of each one that is graded.
     **how
-        As :func:`tilewise.exercises.grading.grade` takes it.
+        The arguments of :func:`tilewise.exercises.grading.grade`.
 
     Returns
     -------
     list of Grade
-        In the submissions' order.
+        The grades, in the submissions' order.
     """
 
     def one(submission: Submission) -> Grade:

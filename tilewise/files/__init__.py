@@ -1,1 +1,1 @@
-"""Products of matrices that lie in files, larger than memory, by pieces."""
+"""Products of matrices in files, which may be larger than memory, computed in pieces."""

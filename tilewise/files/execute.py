@@ -19,11 +19,11 @@ from tilewise.gemm.blocking import BlockPlan, Load, Multiply, Store
 from tilewise.matmul import matmul
 
 RECORDED = 1.0
-"""Seconds from one entry in the journal to the next, at least: each waits for the disk."""
+"""The least seconds between entries in the journal, each of which waits for the disk."""
 
 
 class Multiplier(Protocol):
-    """What multiplies pieces in memory."""
+    """The interface of what multiplies pieces in memory."""
 
     def __call__(self, a: Array, b: Array, sums: Array, is_first: bool) -> None:
         """Set ``sums`` to A B, or add to it."""
@@ -104,14 +104,14 @@ def execute(
         A and B, by these names.
     target : Target
     dtypes : (str, str)
-        Of the sums, and of the elements of A and B when they are multiplied.
+        The dtype of the sums, and that of A's and B's elements in the multiplication.
     multiply : Multiplier
     first : int
         The tile to begin with.
     finished : callable
-        Called with the number of tiles that are done, when the disk holds them.
+        A function that is called with the number of finished tiles, when the disk holds them.
     progress : callable
-        Called with the multiply-adds that are done, and those that there are.
+        A function that is called with the multiply-adds that are done, and all of them.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def execute(
                 if time.monotonic() - last >= RECORDED:
                     record()
     except BaseException:
-        with suppress(OSError):  # what went wrong first is told
+        with suppress(OSError):  # the first error is the one to report
             record()
         raise
     finally:
@@ -173,7 +173,7 @@ def execute(
 
 
 class _Ahead:
-    """Has the system read the next piece while this one is multiplied."""
+    """A request to the system to read the next piece while this one is multiplied."""
 
     def __init__(self, inputs: Mapping[str, MatrixFile]) -> None:
         self._inputs = inputs
@@ -204,7 +204,7 @@ def _as(piece: Array, space: Array) -> Array:
 
 
 def _store(plan: BlockPlan, target: Target, step: Store, sums: Array) -> int:
-    """Write a tile, a strip at a time where it has to be rounded; return the bytes."""
+    """Write a tile, in strips if it has to be rounded; return the bytes."""
     if target.dtype == sums.dtype:
         target.store(step.rows, step.columns, sums)
         return sums.nbytes

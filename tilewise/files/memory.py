@@ -1,4 +1,4 @@
-"""How much of the host's memory a product of files may take."""
+"""The host memory that a product of files may take."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewise.host_memory import available, installed
 RESERVE = 1 << 30
 """Bytes of the memory that is free which are left to everything else, or a quarter of it."""
 
-_UNKNOWN = 1 << 30  # what is taken where the system does not say what is free
+_UNKNOWN = 1 << 30  # assumed if the system does not say how much is free
 
 
 def parse(given: int | str) -> int:

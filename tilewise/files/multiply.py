@@ -40,36 +40,36 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True, repr=False)
 class FileProduct(Shown):
-    """What :func:`multiply_files` did.
+    """The result of :func:`multiply_files`.
 
     Attributes
     ----------
     out : str
-        The file that C is in.
+        The file of C.
     m, n, k : int
     dtype : str
-        Of A, B and C.
+        The dtype of A, B and C.
     device : str
         ``"gpu"`` or ``"host"``.
     block_m, block_n, block_k : int
-        Of a whole tile of C, and the depth of its pieces.
+        The rows and columns of a whole tile of C, and the depth of its pieces.
     tiles, pieces : int
-        How many tiles C was cut into, and how many pieces k.
+        The number of tiles of C, and of pieces of k.
     resumed : int
-        Tiles that an earlier run had finished.
+        The number of tiles that an earlier run had finished.
     memory, budget : int
-        Bytes that the pieces took together, and might have taken.
+        The bytes that the pieces took together, and the most that they might have taken.
     bytes_read, bytes_written : int
-        What this run read of A and B, and wrote of C.
+        The bytes that this run read of A and B, and wrote of C.
     bytes_moved, bound : int
-        What the whole plan reads and writes, and the fewest bytes that any order can with this
+        The bytes that the whole plan reads and writes, and the fewest that any order can with this
         budget.
     seconds : float
-        Of this run.
+        The seconds of this run.
     check : Check or None
-        Of a sample of C; None where none was asked for.
+        The check of a sample of C; None if none was asked for.
     notes : tuple of str
-        What else is to be said.
+        Further remarks.
     """
 
     out: str
@@ -100,7 +100,7 @@ class FileProduct(Shown):
         return self.check is None or self.check.correct
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"correct": self.correct, **asdict(self)}
 
     def _summary(self) -> str:
@@ -128,10 +128,10 @@ def multiply_files(
     check: bool = False,
     progress: Progress | None = None,
 ) -> FileProduct:
-    """Multiply two matrices that lie in ``.npy`` files, of any size, into a third file.
+    """Multiply two matrices in ``.npy`` files, of any size, into a third file.
 
     The matrices are cut into pieces that fit into ``memory``, in the order that reads and writes
-    the fewest bytes. The result appears under its name when all of it is there and on the disk.
+    the fewest bytes. The result appears under its name when all of it is on the disk.
 
     Parameters
     ----------
@@ -139,28 +139,28 @@ def multiply_files(
         ``.npy`` files in C or Fortran order and either byte order, of float16, float32 or float64,
         both the same; float16 is summed in float32.
     out : path
-        Where C goes, (m, n), in C order, of the same dtype. ``OUT.part`` and ``OUT.journal`` lie
-        beside it until it is whole, and ``OUT.lock`` while a process writes them.
+        The file for C, (m, n), in C order, of the same dtype. ``OUT.part`` and ``OUT.journal`` are
+        beside it until it is complete, and ``OUT.lock`` while a process writes them.
     memory : int or str, optional
-        What the pieces may take of the host's memory: bytes, or ``"4GB"``, ``"512MiB"``. By
-        default what is free, less a reserve of 1 GiB.
+        The most of the host's memory for the pieces: bytes, or ``"4GB"``, ``"512MiB"``. By default
+        it is the free memory, less a reserve of 1 GiB.
     max_gpu_memory : int or str, optional
-        What they may take of the GPU's memory, where one computes; by default what is free there,
-        less a reserve. Pieces are cut again where they are larger.
+        The most of the GPU's memory for the pieces, if a GPU computes; by default its free memory,
+        less a reserve. Pieces that are larger are cut again.
     device : str
-        ``"host"``: NumPy's product on the host's cores. ``"gpu"``: each piece by
-        :func:`tilewise.matmul` to the GPU and back. ``"auto"``: the GPU where there is one, for
-        float16 of compute capability 8.0 or above.
+        ``"host"`` uses NumPy's product on the host's cores. ``"gpu"`` computes each piece by
+        :func:`tilewise.matmul` on the GPU. ``"auto"`` uses the GPU if there is one, for float16 one
+        of compute capability 8.0 or above.
     force : bool
-        Replace a file that is there.
+        Whether to replace an existing file.
     resume : bool
-        Go on where an earlier run of the same product stopped, with its tiles; begin where there
-        was none. Without it, what an earlier run left is removed.
+        Whether to go on where an earlier run of the same product stopped, with its tiles, or to
+        begin if there was none. Without it, what an earlier run left is removed.
     check : bool
-        Hold a sample of C against float64, by the bound of rounding, before it takes its name. A
-        wrong result stays in ``OUT.part``.
+        Whether to compare a sample of C with float64, by the bound of rounding, before it gets its
+        name. A wrong result stays in ``OUT.part``.
     progress : callable, optional
-        Called with the multiply-adds that are done, and with those that there are.
+        A function that is called with the multiply-adds that are done, and with all of them.
 
     Returns
     -------
@@ -171,10 +171,10 @@ def multiply_files(
     TypeError
         If the dtypes differ or are others than these.
     ValueError
-        If a file holds no matrix or is cut short, the shapes don't fit, ``memory`` is no size or
-        too small, or what is to be resumed is another product.
+        If a file does not contain a matrix or is truncated, the shapes don't fit, ``memory`` is not
+        a size or too small, or what is to be resumed is another product.
     OSError
-        If a file can't be read or written, the output is there, or the disk has too little room.
+        If a file can't be read or written, the output exists, or the disk has too little room.
     DeviceUnavailableError
         If a GPU was asked for and there is none.
     TilewiseError
@@ -213,7 +213,7 @@ def multiply_files(
 
 
 def _output(out: Path, a: MatrixFile, b: MatrixFile, force: bool) -> Path:
-    """Where the result goes, if the product can be made and written there."""
+    """Return the path of the result, if the product can be made and written there."""
     (m, k), (rows, n) = a.header.shape, b.header.shape
     if k != rows:
         raise ValueError(
@@ -244,7 +244,7 @@ def _gpu(device: str, dtype: str) -> Gpu | None:
 
 
 class _Run:
-    """One product of files, as far as it is known before it begins."""
+    """A product of files, as far as it is known before it begins."""
 
     def __init__(
         self,
@@ -328,7 +328,7 @@ class _Run:
         return plan
 
     def _identity(self) -> dict[str, Any]:
-        """What must be the same in the run that goes on."""
+        """Return what must be the same in the run that goes on."""
         return {"A": self.a.header.to_dict(), "B": self.b.header.to_dict(), "device": self.device}
 
     def _record(self, plan: BlockPlan, done: int) -> None:
@@ -393,7 +393,7 @@ class _Run:
             return check_sample(self.a, self.b, c, self.sums, self.budget)
 
     def _clean(self) -> None:
-        """Leave nothing beside the output where no tile is done that could be kept."""
+        """Leave nothing beside the output if no tile is finished that could be kept."""
         if not self._done:
             self.files.discard()
 

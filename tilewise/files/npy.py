@@ -1,7 +1,7 @@
-"""Matrices in ``.npy`` files, of which a piece at a time is in memory.
+"""Matrices in ``.npy`` files, of which one piece at a time is in memory.
 
-Files are read and written at positions rather than mapped: a mapped file that another process cuts
-short, or a disk that fills up, ends the process by a signal; here it is an error.
+Files are read and written at positions rather than mapped. If another process truncates a mapped
+file, or a disk fills up, a signal ends the process; here it is an error.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _MOST_RANGES = 1 << 14  # of a piece that the system is asked to read ahead
 
 @dataclass(frozen=True)
 class Header:
-    """What a ``.npy`` file holds, and what tells whether it is still the same file.
+    """The contents of a ``.npy`` file, and what tells whether it is still the same file.
 
     Attributes
     ----------
     shape : (int, int)
     dtype : str
-        As :attr:`numpy.dtype.str`, with the byte order.
+        The dtype as in :attr:`numpy.dtype.str`, with the byte order.
     is_fortran : bool
         Whether columns are contiguous rather than rows.
     offset : int
-        Bytes before the first element.
+        The bytes before the first element.
     size : int
-        Of the file, in bytes.
+        The size of the file in bytes.
     modified : int
-        When it was last written, in nanoseconds.
+        The time of its last change, in nanoseconds.
     """
 
     shape: tuple[int, int]
@@ -63,7 +63,7 @@ class Header:
         return np.dtype(self.dtype).name
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as JSON has them."""
+        """Return the fields as JSON values."""
         return {**asdict(self), "shape": list(self.shape)}
 
 
@@ -160,13 +160,13 @@ class MatrixFile(_Opened):
             raise OSError(f"matrix {self.what}: {self.path} was changed while it was read")
 
     def load(self, rows: Span, columns: Span, buffer: Array) -> Array:
-        """Read a piece, and no byte beside it.
+        """Read a piece, and no byte besides.
 
         Parameters
         ----------
         rows, columns : Span
         buffer : ndarray, one-dimensional, of the file's dtype in this machine's byte order
-            Where it goes; at least of the piece's size.
+            The buffer to read to, at least of the piece's size.
 
         Returns
         -------
@@ -190,7 +190,7 @@ class MatrixFile(_Opened):
         return piece.T if self.header.is_fortran else piece
 
     def expect(self, rows: Span, columns: Span) -> None:
-        """Have the system begin to read a piece into its cache, where it can."""
+        """Ask the system to begin to read a piece into its cache, if it can."""
         lines, along = (columns, rows) if self.header.is_fortran else (rows, columns)
         width = self.header.shape[0 if self.header.is_fortran else 1]
         item = np.dtype(self.header.dtype).itemsize
@@ -226,7 +226,7 @@ class MatrixFile(_Opened):
 
 
 class Target(_Opened):
-    """A C-ordered ``.npy`` file that is written by pieces; a context that closes it.
+    """A C-ordered ``.npy`` file that is written in pieces; a context that closes it.
 
     Parameters
     ----------
@@ -234,7 +234,7 @@ class Target(_Opened):
     shape : (int, int)
     dtype : dtype
     is_new : bool
-        Whether it begins anew, with its header; or goes on in the file that is there.
+        Whether to begin a new file, with its header, rather than to go on in an existing one.
 
     Raises
     ------
@@ -280,5 +280,5 @@ class Target(_Opened):
             done = 0
             while done < len(data):
                 done += self._file.write(data[done:]) or 0
-        except OSError as error:  # that of a full disk does not say of what
+        except OSError as error:  # the error of a full disk does not name the file
             raise type(error)(error.errno, error.strerror, str(self.path)) from error

@@ -1,4 +1,4 @@
-"""Check a sample of a product that lies in files against float64."""
+"""Check a sample of a product in files against float64."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from tilewise.gemm.blocking import Span
 from tilewise.numbers import Check, check
 
 GROUPS, LINES = 4, 4
-"""So many groups of neighbouring rows, and of columns, are looked at, and so many of each group."""
+"""The number of groups of neighbouring rows, and of columns, that are checked, and the
+lines of a group.
+"""
 
 _TAKEN = 24  # bytes of memory that the check takes for an element of A or B, and those of the file
 
 
 def check_sample(a: MatrixFile, b: MatrixFile, c: MatrixFile, sums: str, memory: int) -> Check:
-    """Whether rows and columns drawn at random of C = A B are right where they cross.
+    """Return whether random rows and columns of C = A B are correct where they cross.
 
     Parameters
     ----------
     a, b, c : MatrixFile, (m, k), (k, n) and (m, n)
     sums : str
-        The dtype that the products were summed in.
+        The dtype of the sums.
     memory : int
-        Bytes that the check may take; it looks at fewer rows and columns where that asks for it,
-        and at one of each at least.
+        The bytes that the check may take; it checks fewer rows and columns if necessary, and at
+        least one of each.
 
     Notes
     -----
@@ -55,7 +57,7 @@ def check_sample(a: MatrixFile, b: MatrixFile, c: MatrixFile, sums: str, memory:
 
 
 def _drawn(drawn: np.random.Generator, size: int, most: int) -> Sequence[Span]:
-    """Spans of neighbouring lines, one in each of equal parts."""
+    """Return spans of neighbouring lines, one in each of equal parts."""
     lines = min(LINES, most, size)
     groups = min(GROUPS, max(most // max(lines, 1), 1), size // lines if lines else 0)
     found = []

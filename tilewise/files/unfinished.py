@@ -23,10 +23,10 @@ class InUseError(TilewiseError):
 
 
 class Unfinished:
-    """An output that is being made: what is known of it lies beside it.
+    """An output that is being written, whose state is kept beside it.
 
-    ``C.npy.part`` has the tiles that are done, ``C.npy.journal`` says which, and of what product.
-    The part takes the output's name when all of it is there.
+    ``C.npy.part`` has the tiles that are finished, ``C.npy.journal`` lists them and the product.
+    The part gets the output's name when all of it is there.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ class Unfinished:
         self.lock = output.with_name(f"{output.name}.lock")
 
     def recorded(self) -> dict[str, Any] | None:
-        """Return what the journal says; None where there is no journal and part.
+        """Return the contents of the journal; None if there is no journal and part.
 
         Raises
         ------
@@ -98,13 +98,13 @@ class Unfinished:
     def locked(self) -> Iterator[None]:
         """Keep other processes from this output.
 
-        The lock is the system's, on a file that names the process: a process that was killed
-        leaves the file, and no lock. Where there are no such locks (Windows), the file is the lock.
+        The lock is the system's, on a file that names the process: a process that was killed leaves
+        the file, and no lock. If there are no such locks (Windows), the file is the lock.
 
         Raises
         ------
         InUseError
-            If another process has it.
+            If another process holds it.
         """
         with _guard:
             if self.lock in _held:

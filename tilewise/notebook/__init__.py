@@ -1,4 +1,4 @@
-"""For lessons in a notebook: guesses beside counts, launches side by side, checks, and pictures."""
+"""Tools for lessons in a notebook: guesses beside counts, launches side by side, pictures."""
 
 from tilewise.notebook.pictures import Picture, banks, bars, roofline, sectors
 from tilewise.notebook.products import within

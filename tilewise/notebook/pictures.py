@@ -45,14 +45,14 @@ class Picture:
     ----------
     figure : matplotlib.figure.Figure
     says : str
-        What it shows, for those who don't see it.
+        A description of the figure in words, for readers who can't see it.
     """
 
     figure: Any
     says: str
 
     def _repr_png_(self) -> bytes:
-        """What Jupyter shows."""
+        """Return the figure as PNG, for Jupyter."""
         image = io.BytesIO()
         self.figure.savefig(image, format="png", dpi=_SCREEN)
         return image.getvalue()
@@ -81,7 +81,7 @@ def bars(values: Mapping[str, float], title: str, *, log: bool = False) -> Pictu
     Parameters
     ----------
     values : mapping of str to float
-        At least 0; with ``log`` a value of 0 has no bar.
+        The values, at least 0; with ``log`` a value of 0 has no bar.
     title : str
     log : bool
         Whether the axis is logarithmic.
@@ -91,7 +91,7 @@ def bars(values: Mapping[str, float], title: str, *, log: bool = False) -> Pictu
     ImportError
         If matplotlib is not installed.
     ValueError
-        If there is no value, or one is negative or no number.
+        If there is no value, or one is negative or not a number.
     """
     require()
     if not values:
@@ -112,7 +112,7 @@ def bars(values: Mapping[str, float], title: str, *, log: bool = False) -> Pictu
     axes.spines["bottom"].set_visible(False)
     most = max(values.values()) or 1.0
     least = min((x for x in values.values() if x > 0), default=1.0) / 2
-    room = 0.72  # the share of the width that the longest bar takes: its number stands behind it
+    room = 0.72  # the longest bar's share of the width; its number follows it
     for place, value in enumerate(values.values()):
         if log:
             share = math.log(value / least) / math.log(2 * most / least) if value > 0 else 0.0
@@ -206,12 +206,12 @@ def banks(words: Sequence[int], title: str = "") -> Picture:
 
 
 def turns_of(words: Sequence[int]) -> list[list[list[int]]]:
-    """By bank, the lanes that are served in each turn: those that read the same word share one.
+    """Return for each bank the lanes served in each turn; those that read one word share a turn.
 
     Raises
     ------
     ValueError
-        As :func:`banks`.
+        As in :func:`banks`.
     """
     if not 1 <= len(words) <= WARP:
         raise ValueError(f"there are {len(words)} lanes; a warp has 1 to {WARP}")
@@ -233,12 +233,12 @@ def roofline(
     Parameters
     ----------
     found : mapping of str to Profile
-        By what each is called.
+        The profiles by name.
     gpu : str
-        Whose ceilings, as ``"T4"``; no GPU is needed.
+        The GPU of the ceilings, as in ``"T4"``; no GPU is needed.
     seconds : mapping of str to float, optional
-        What was measured there, by the same names. Without it a kernel stands where the ceiling
-        that binds it is.
+        The measured seconds by the same names. Without them a kernel is drawn at the ceiling that
+        binds it.
 
     Raises
     ------

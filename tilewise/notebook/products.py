@@ -1,4 +1,4 @@
-"""Checks a product with an epilogue: whether it is as near to the exact one as rounding allows."""
+"""Check whether a product with an epilogue is as near to the exact one as rounding allows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MORE = 4  # roundings of the scalars and of the operands, besides those of the 
 
 
 def within(results: Any, a: Any, b: Any, function: Callable[..., Any], /, **operands: Any) -> bool:
-    """Whether results are right for a product A·B with an epilogue.
+    """Return whether the results of a product A·B with an epilogue are correct.
 
     The bounds follow from the roundings of the sums (Higham, *Accuracy and Stability of Numerical
     Algorithms*, chapter 3), and from those of the function by interval arithmetic.
@@ -22,26 +22,26 @@ def within(results: Any, a: Any, b: Any, function: Callable[..., Any], /, **oper
     Parameters
     ----------
     results : array, or tuple of arrays
-        What :func:`tilewise.matmul` returned.
+        The results of :func:`tilewise.matmul`.
     a : array, (m, k)
-        Of NumPy, in float32 or float64, as it was multiplied.
+        The matrix A of NumPy, in float32 or float64, as it was multiplied.
     b : array, (k, n)
     function : callable
-        What should have been computed, as :func:`tilewise.matmul` takes it for ``epilogue``.
+        The function, as in ``epilogue`` of :func:`tilewise.matmul`.
     **operands
-        The function's, by their names.
+        The operands of the function, by their names.
 
     Returns
     -------
     bool
-        False where there are more or fewer results than the function has.
+        The verdict, which is False if there are more or fewer results than the function has.
 
     Raises
     ------
     TraceError
         If the function does something that a kernel can't do.
     TypeError
-        If an operand is missing, or one is not the function's.
+        If an operand is missing, or the function does not have it.
     """
     traced = Epilogue(function).traced
     if set(operands) != set(traced.operands):

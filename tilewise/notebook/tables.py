@@ -1,4 +1,4 @@
-"""What a lesson shows as a table: a guess, launches side by side, and whether goals are met."""
+"""The tables of a lesson: a guess, launches side by side, and whether goals are met."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Revealed(Shown):
     what : str
         What was counted, in words.
     guess : float or None
-        None where nobody has guessed.
+        The guess; None if there is none.
     counted : float
     """
 
@@ -84,20 +84,20 @@ def reveal(what: str, guess: float | None, counted: float) -> Revealed:
     what : str
         What was counted, in words.
     guess : float or None
-        None where nobody has guessed.
+        The guess; None if there is none.
     counted : float
 
     Returns
     -------
     Revealed
-        It shows itself in a notebook.
+        A result that shows itself in a notebook.
 
     Raises
     ------
     TypeError
-        If the guess is no number.
+        If the guess is not a number.
     ValueError
-        If it is infinite, or no number of a float's range.
+        If it is infinite, or out of a float's range.
 
     Examples
     --------
@@ -123,13 +123,13 @@ def reveal(what: str, guess: float | None, counted: float) -> Revealed:
 
 @dataclass(frozen=True, repr=False)
 class Beside(Shown):
-    """Counters of launches, a column each.
+    """The counters of launches, a column for each launch.
 
     Attributes
     ----------
     columns : mapping of str to Counters
     counters : tuple of str
-        Names of :class:`tilewise.Counters`.
+        The names of :class:`tilewise.Counters`.
     """
 
     columns: Mapping[str, Counters]
@@ -152,21 +152,22 @@ def beside(found: Mapping[str, Counted], counters: Sequence[str] = ()) -> Beside
     Parameters
     ----------
     found : mapping of str to Profile, RunResult or LaunchReport
-        By what each is called.
+        The launches by name.
     counters : sequence of str, optional
-        Names of :class:`tilewise.Counters`. By default the usual ones of which one is not 0.
+        The names of :class:`tilewise.Counters`. By default these are the usual ones, if one launch
+        has a count other than 0.
 
     Returns
     -------
     Beside
-        It shows itself in a notebook.
+        A result that shows itself in a notebook.
 
     Raises
     ------
     ValueError
         If nothing is given, a launch has no counters, or there is no such counter.
     TypeError
-        If one has no launch.
+        If one of them has no launch.
     """
     if not found:
         raise ValueError("there is nothing to show side by side; give a mapping of launches")
@@ -177,7 +178,7 @@ def beside(found: Mapping[str, Counted], counters: Sequence[str] = ()) -> Beside
 
 
 def _named(counters: Sequence[str]) -> tuple[str, ...]:
-    """The names of counters, each of which must be one.
+    """Return the names of counters, after checking each.
 
     Raises
     ------
@@ -248,7 +249,7 @@ class Lines(Shown):
         return [Table(rows, head, left=2)]
 
     def _repr_html_(self) -> str:
-        """What Jupyter shows: source in letters of one width."""
+        """Return the source in letters of one width, for Jupyter."""
         return super()._repr_html_().replace("<table>", '<table style="font-family: monospace">')
 
 
@@ -292,7 +293,7 @@ class Checked(Shown):
     Attributes
     ----------
     goals : tuple of (str, bool, str)
-        What should be, whether it is, and what was found.
+        What should be, whether it is, and what was found, for each goal.
     """
 
     goals: tuple[tuple[str, bool, str], ...]
@@ -316,7 +317,7 @@ class Checked(Shown):
 
 
 def check(*goals: tuple[str, Any] | tuple[str, Any, Any]) -> Checked:
-    """Say which goals of an exercise are met.
+    """Return which goals of an exercise are met.
 
     Parameters
     ----------
@@ -326,7 +327,7 @@ def check(*goals: tuple[str, Any] | tuple[str, Any, Any]) -> Checked:
     Returns
     -------
     Checked
-        It shows itself in a notebook.
+        A result that shows itself in a notebook.
 
     Raises
     ------

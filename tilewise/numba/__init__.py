@@ -1,4 +1,4 @@
-"""Kernels of Numba's, compiled by Numba and launched on one of tilewise's devices.
+"""Launch kernels that Numba compiles on a device of tilewise.
 
 The emulator needs no GPU and no driver: Numba compiles for the device's architecture, and what it
 compiled runs there, checked and counted by the lines of the kernel's own Python source.
@@ -27,27 +27,27 @@ def launch(
     checks: str = "raise",
     global_races: bool = False,
 ) -> LaunchReport:
-    """Compile a kernel of Numba's for these arguments, launch it, wait, report.
+    """Compile a kernel of Numba's for these arguments, launch it, wait for it, and report.
 
-    As ``kernel[grid, block](*args)`` does, Numba's own compiler compiles it for the arguments'
-    types; its machine code is made of the PTX, without what linking might optimise besides. Files
-    of CUDA C++ and of PTX that ``link=`` names are linked with it. A kernel that waits for the
-    whole grid (``cuda.cg.this_grid().sync()``) is launched cooperatively.
+    Like ``kernel[grid, block](*args)``, this uses Numba's own compiler for the arguments' types.
+    Its machine code is made from the PTX, without further optimisation in linking. Files of CUDA
+    C++ and of PTX that ``link=`` names are linked with it. A kernel that waits for the whole grid
+    (``cuda.cg.this_grid().sync()``) is launched cooperatively.
 
     Parameters
     ----------
     kernel : configured kernel
         ``kernel[grid, block]``, ``kernel[grid, block, stream, shared]`` or ``kernel.forall(n)`` of
-        what ``@numba.cuda.jit`` gives. The stream does not matter.
+        a kernel from ``@numba.cuda.jit``. The stream has no effect.
     *args
         The kernel's arguments: NumPy arrays and tensors on the CPU (copied in and out), arrays on
         the device, numbers, records, and tuples of these.
     device : str or Device
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str
-        As :meth:`tilewise.Kernel.launch` takes them.
+        How the emulator treats a fault, as in :meth:`tilewise.Kernel.launch`.
     global_races : bool
-        On the emulator: look for races in global memory too.
+        Whether the emulator looks for races in global memory too.
 
     Raises
     ------
@@ -59,7 +59,7 @@ def launch(
         If a file that it is linked with can't be read.
     LaunchError, CheckError, DeviceUnavailableError
     TypeError, ValueError
-        If an argument can't be.
+        If an argument is invalid.
 
     Examples
     --------

@@ -73,8 +73,8 @@ def compiled_of(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
 def _for(capability: tuple[int, int]) -> Iterator[list[Any]]:
     """Let Numba compile the functions that a kernel calls as it compiles the kernel.
 
-    Numba would compile them for the GPU that is there, and without their lines. The list that is
-    yielded gets the kernel's library, which Numba does not return: it knows what is to be linked.
+    Numba would compile them for the GPU of this machine, and without their lines. The yielded list
+    gets the kernel's library, which Numba does not return, and which knows what has to be linked.
     """
     module, compiler = numba("numba.cuda.dispatcher"), numba("numba.cuda.compiler")
     device, compile_cuda = module.get_current_device, module.compile_cuda

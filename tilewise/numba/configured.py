@@ -1,4 +1,4 @@
-"""What ``kernel[grid, block]`` says of a launch."""
+"""Read the launch that ``kernel[grid, block]`` describes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _KERNEL = "tilewise_linked"
 
 
 def needed(ptx: str, library: Any, link: Sequence[Any]) -> list[str]:
-    """Return PTX of all that a kernel is linked with.
+    """Return the PTX of everything that a kernel is linked with.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Numba with its CUDA target, which are optional."""
+"""Import Numba with its CUDA target, which are optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of a kernel of Numba's: how Numba sees them, and how its code takes them."""
+"""The arguments of a kernel of Numba's: their types for Numba, and the values for its code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def flattened(
     Parameters
     ----------
     names, types, values : sequence
-        Of each argument: its name, Numba's type of it, and the argument.
+        The name of each argument, Numba's type of it, and the argument.
 
     Raises
     ------

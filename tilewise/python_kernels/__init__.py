@@ -1,1 +1,1 @@
-"""What kernels written in Python have in common: their packages, their source, their arrays."""
+"""The common parts of kernels written in Python: their packages, their source, their arrays."""

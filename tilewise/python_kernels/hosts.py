@@ -1,4 +1,4 @@
-"""Arrays on the host, of any strides and also where they overlap, as a device takes them."""
+"""Place arrays on the host, with any strides and overlaps, where a device can access them."""
 
 from __future__ import annotations
 
@@ -35,16 +35,17 @@ class Given:
 
 @dataclass(frozen=True)
 class Placed:
-    """Arrays of a launch as the device takes them.
+    """The arrays of a launch in the form that the device takes.
 
     Attributes
     ----------
     arguments : tuple
-        One an array: what a launch takes for the pointer to its first element.
+        For each array, the argument for the pointer to its first element.
     names : tuple of str
-        What findings call each of them.
+        The name of each array in findings.
     copy_back : callable
-        Gives the caller's arrays what the kernel wrote, where the launch itself does not.
+        A function that copies what the kernel wrote to the caller's arrays, if the launch itself
+        does not.
     """
 
     arguments: tuple[Any, ...]
@@ -87,7 +88,7 @@ def host_view(value: Any) -> Host | None:
 
 
 def place(device: Device, given: Sequence[Given]) -> Placed:
-    """Bring arrays to where a kernel can reach them.
+    """Place arrays where a kernel can access them.
 
     An array whose axes follow one another in memory in some order is passed as it is, its axes in
     that order. Where it has other strides, or shares memory with another that begins or ends
@@ -132,7 +133,7 @@ def place(device: Device, given: Sequence[Given]) -> Placed:
 
 
 class _Span:
-    """Memory of the host that several arrays, or one of odd strides, lie in, on the device."""
+    """Host memory with several arrays, or one of odd strides, in it, copied to the device."""
 
     def __init__(self, device: Device, members: Sequence[Host]) -> None:
         bounds = [_bounds(host) for host in members]
@@ -141,7 +142,7 @@ class _Span:
         dtype = sizes.pop() if len(sizes) == 1 else np.dtype(np.uint8)
         if any((low - self._begin) % dtype.itemsize for low, _ in bounds):
             dtype = np.dtype(np.uint8)
-        # All of it lies in the arrays' common memory, which the members keep.
+        # All of it lies in the arrays' common memory, which the members keep alive.
         memory = (ctypes.c_byte * (end - self._begin)).from_address(self._begin)
         self._host: Host = np.frombuffer(memoryview(memory), dtype)
         self._is_writeable = all(host.flags.writeable for host in members)
@@ -149,7 +150,7 @@ class _Span:
         self._array = device.array(self._host)
 
     def argument(self, host: Host) -> Any:
-        """What a launch takes for an array that lies here."""
+        """Return the argument of a launch for an array in this memory."""
         offset = int(host.__array_interface__["data"][0]) - self._begin
         return self._array if offset == 0 else self._array.pointer + offset
 
@@ -170,7 +171,7 @@ class _Span:
 
 
 def _bounds(host: Host) -> tuple[int, int]:
-    """Addresses of an array's first byte and of that behind its last, by any strides."""
+    """Return the addresses of an array's first byte and after its last one, for any strides."""
     low = high = int(host.__array_interface__["data"][0])
     if host.size == 0:
         return low, low
@@ -183,7 +184,7 @@ def _bounds(host: Host) -> tuple[int, int]:
 
 
 def _groups(hosts: dict[int, Host]) -> list[list[int]]:
-    """Arrays in groups that share memory, directly or through others."""
+    """Return arrays in groups that share memory, directly or through others."""
     groups: list[list[int]] = []
     end = -1
     for number in sorted(hosts, key=lambda number: _bounds(hosts[number])):
@@ -208,7 +209,7 @@ def _order(host: Host) -> tuple[int, ...] | None:
 
 
 def _suffix(order: Sequence[int]) -> str:
-    """How findings name an array whose axes they give in another order than its own."""
+    """Return how findings name an array whose axes they give in another order than its own."""
     plain = tuple(range(len(order)))
     if tuple(order) == plain:
         return ""

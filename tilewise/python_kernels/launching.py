@@ -14,23 +14,23 @@ from tilewise.python_kernels.hosts import Given, is_array, place
 def launch_named(
     device: Device, compiled: Compiled, launch: Launch, names: Sequence[str]
 ) -> LaunchReport:
-    """Bring arrays to the device, launch, wait, copy back what the kernel wrote, report.
+    """Place arrays on the device, launch, wait, copy back what the kernel wrote, and report.
 
     Parameters
     ----------
     device : Device
     compiled : Compiled
-        What the kernel's own compiler made of it.
+        The result of the kernel's own compiler.
     launch : Launch
-        It has one argument for each parameter of the machine code; arrays are those that
+        The launch, with an argument for each parameter of the machine code; arrays are those that
         :func:`tilewise.python_kernels.hosts.place` takes.
     names : sequence of str
-        What findings call each parameter.
+        The name of each parameter in findings.
 
     Raises
     ------
     LaunchError, CheckError, TypeError, ValueError
-        As :meth:`tilewise.devices.Device.launch` and
+        As in :meth:`tilewise.devices.Device.launch` and
         :func:`tilewise.python_kernels.hosts.place`.
     """
     args, labels = list(launch.args), list(names)

@@ -14,12 +14,12 @@ def need(module: str, command: str) -> Any:
     ----------
     module : str
     command : str
-        What installs it.
+        The command that installs it.
 
     Raises
     ------
     ImportError
-        If it is not installed, with the command that brings it.
+        If it is not installed, with the command that installs it.
     """
     package = module.partition(".")[0]
     if importlib.util.find_spec(package) is None:

@@ -1,4 +1,4 @@
-"""What a kernel may be launched with: a command line that works."""
+"""Suggest a command line that launches a kernel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_THREADS = 1 << 17
 """A launch in the file that has more is suggested with smaller sizes: to emulate it takes long."""
 _MOST_ELEMENTS = 1 << 24
 _WIDEST = 8  # bytes of an element of shared memory
-_MOST_FACTOR = 32  # by how much a small size is multiplied at most, to fill a block's tile
+_MOST_FACTOR = 32  # the most that a small size is multiplied by, to fill a block's tile
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,10 @@ class Advice:
     Attributes
     ----------
     options : str
-        Options of ``tilewise run``, quoted for a shell.
+        The options of ``tilewise run``, quoted for a shell.
     told : str
-        Which launch in the file they follow, or which launch there could not be followed; empty
-        where the file's host code does not launch the kernel.
+        The launch in the file that they follow, or the one that could not be followed; empty if the
+        file's host code does not launch the kernel.
     """
 
     options: str
@@ -64,12 +64,12 @@ class _Geometry:
 def advice(kernel: Kernel, compiled: Compiled) -> Advice:
     """Suggest how to launch a kernel.
 
-    Grid, block and numbers are those with which its own file launches it, where they are known
-    without running the file's host code and the emulator runs them in a moment. Otherwise the sizes
-    are small. How the kernel uses its arrays is not known: they have as many elements as its one
+    Grid, block and numbers are those with which its own file launches it, if they are known without
+    running the file's host code and the emulator runs them in a moment. Otherwise the sizes are
+    small. How the kernel uses its arrays is not known: they get as many elements as its only
     integer says, or the product of the two largest integers, and at least one for each thread. A
-    dynamic shared array whose size the file does not say has 8 bytes for each thread. A launch is
-    cooperative where one in the file is, or where the kernel waits for the whole grid.
+    dynamic shared array whose size is not in the file gets 8 bytes for each thread. A launch is
+    cooperative if one in the file is, or if the kernel waits for the whole grid.
     """
     names = names_of(compiled)
     parts = declarations(compiled) or [""] * len(names)
@@ -178,7 +178,7 @@ def _of(
 
 
 def _filling(launch: HostLaunch, assumed: Mapping[str, int | float]) -> int:
-    """By how much sizes may be multiplied without more blocks: blocks are then full, not idle."""
+    """Return the factor by which sizes may grow without more blocks, so that blocks are full."""
     grid, factor = launch.grid(assumed), 1
     while assumed and grid is not None and factor < _MOST_FACTOR:
         if launch.grid({name: 2 * factor * size for name, size in assumed.items()}) != grid:
@@ -195,7 +195,7 @@ def _cover(block: Dim3) -> Dim3:
 
 
 def _usual(compiled: Compiled, names: Sequence[str]) -> _Geometry:
-    """Small sizes, and extents that cover them."""
+    """Return small sizes, and extents that cover them."""
     sizes = _sizes(compiled, names)
     most = _bounds(compiled) or _THREADS
     is_square = bool(sizes) and "%tid.y" in _entry(compiled)[1] and most >= _SQUARE**2
@@ -218,7 +218,7 @@ def _sizes(compiled: Compiled, names: Sequence[str]) -> list[str]:
 
 
 def _text(extents: Dim3) -> str:
-    """Extents as an option takes them: ``"4"`` or ``"2,2"``."""
+    """Return extents in the form of an option: ``"4"`` or ``"2,2"``."""
     kept = 3 if extents[2] > 1 else 2 if extents[1] > 1 else 1
     return ",".join(map(str, extents[:kept]))
 
@@ -260,6 +260,6 @@ def _has_open_array(compiled: Compiled) -> bool:
 
 
 def _bounds(compiled: Compiled) -> int | None:
-    """How many threads a block may have by the kernel's launch bounds; None without bounds."""
+    """Return the most threads of a block by the kernel's launch bounds; None without bounds."""
     found = re.search(r"\.(?:maxntid|reqntid)\s+([\d, ]+)", _entry(compiled)[0])
     return math.prod(map(int, found[1].split(","))) if found else None

@@ -1,4 +1,4 @@
-"""A kernel's arguments as a command line has them: by position or by name, numbers and arrays."""
+"""A kernel's arguments on a command line: numbers and arrays, by position or by name."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from tilewise.specs.expressions import Number, UnknownNameError, evaluate, whole
 
 _NAMED = re.compile(r"([A-Za-z_]\w*|\d+)=(.*)", re.DOTALL)
 _BOOLEANS = {"true": True, "false": False}
-_COPIES = 3  # of an array that a run holds: before it, on the emulator, and the result
+_COPIES = 3  # copies of an array that a run holds: the original, the emulator's, and the result
 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument.
+    """An argument of a launch.
 
     Attributes
     ----------
     name : str
-        The parameter's name; where it has none, ``"arg3"`` by its place.
+        The parameter's name; if it has none, ``"arg3"`` by its place.
     parameter : Parameter
     text : str
-        As it was given.
+        The text as it was given.
     value : object
-        What :meth:`tilewise.Kernel.launch` takes; None of an array.
+        The value for :meth:`tilewise.Kernel.launch`; None for an array.
     plan : Plan or None
-        Of an array.
+        The plan of an array.
     """
 
     name: str
@@ -50,13 +50,13 @@ class Argument:
 
     @property
     def number(self) -> Number | None:
-        """What its name stands for in expressions; None of what is no number."""
+        """The value of its name in expressions; None if it is not a number."""
         return self.value if isinstance(self.value, int | float) else None
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """All arguments of a launch, in order; arrays are planned, not made.
+    """All arguments of a launch, in order; arrays are planned and not made.
 
     Attributes
     ----------
@@ -67,12 +67,12 @@ class Arguments:
 
     @property
     def numbers(self) -> dict[str, Number]:
-        """What names stand for in expressions."""
+        """The values of names in expressions."""
         return {x.name: x.number for x in self.each if x.number is not None}
 
     @property
     def arrays(self) -> tuple[Argument, ...]:
-        """Those that are arrays."""
+        """The arguments that are arrays."""
         return tuple(x for x in self.each if x.plan is not None)
 
     @property
@@ -84,31 +84,31 @@ class Arguments:
 def parse(
     compiled: Compiled, texts: Sequence[str], *, seed: int = 0, is_cast: bool = False
 ) -> Arguments:
-    """A kernel's arguments from texts; what is wrong with one is said before an array is made.
+    """Return a kernel's arguments from texts; raise an error before an array is made.
 
     Parameters
     ----------
     compiled : Compiled
     texts : sequence of str
-        One a parameter, in order, or ``NAME=TEXT`` in any order; after one with a name, all have
-        one. A parameter's place, from 0, stands for its name too: ``3=TEXT``; and one whose name
-        can't be read in the source is called ``arg3``. A number is an expression
-        (:mod:`tilewise.specs.expressions`) of the other numbers' names, or ``true`` or ``false``.
-        An array is one of :data:`tilewise.specs.arrays.FORMS`, or ``null``. A vector such as
-        ``float4`` is its numbers with commas; any other structure is
-        ``struct:FORMAT:VALUE,VALUE,...``, as Python's :mod:`struct` has the format, or
+        The texts, one for each parameter, in order, or ``NAME=TEXT`` in any order; after one with a
+        name, all have one. A parameter's place, from 0, can replace its name: ``3=TEXT``; a
+        parameter whose name can't be read in the source is called ``arg3``. A number is an
+        expression (:mod:`tilewise.specs.expressions`) of the other numbers' names, or ``true`` or
+        ``false``. An array has one of the forms :data:`tilewise.specs.arrays.FORMS`, or is
+        ``null``. A vector such as ``float4`` is its numbers with commas; any other structure is
+        ``struct:FORMAT:VALUE,VALUE,...``, with a format of Python's :mod:`struct`, or
         ``hex:0001ff``, its bytes.
     seed : int
-        Of random arrays that have none of their own; no two of them are alike.
+        The seed of random arrays that have none of their own; no two of them are alike.
     is_cast : bool
-        Whether files' numbers are converted to the parameters' types.
+        Whether the numbers of files are converted to the parameters' types.
 
     Raises
     ------
     ValueError, TypeError
-        If there are too many or too few, or one is not what its parameter takes.
+        If there are too many or too few texts, or one does not suit its parameter.
     OSError
-        If a file is not there or can't be read.
+        If a file does not exist or can't be read.
     MemoryError
         If the arrays are more than this machine holds.
     """
@@ -131,7 +131,7 @@ def parse(
         found[index] = Argument(name, parameter, text, plan=made)
     out = Arguments(tuple(found[index] for index in range(len(names))))
     _check_memory(out)
-    # By the launch's own rules, with arrays that take no memory in the place of the real ones.
+    # The launch's own rules check the arguments, with arrays that take no memory.
     stands = (
         x.value if x.plan is None else virtual.zeros(x.plan.shape, x.plan.dtype) for x in out.each
     )
@@ -211,7 +211,7 @@ def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> 
 def _numbers(
     compiled: Compiled, names: Sequence[str], given: Mapping[int, str], found: dict[int, Argument]
 ) -> None:
-    """Add the arguments that are no arrays, those that others' names are in behind the others."""
+    """Add the arguments that are not arrays, those with names of others after these."""
     left = dict(given)
     for index, text in given.items():
         parameter = compiled.parameters[index]

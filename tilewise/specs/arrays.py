@@ -1,7 +1,6 @@
-"""Arrays of a command line: ``zeros:64x64``, ``random:n:float32:seed=3``, ``x.npy``, ``x.npz:key``.
+"""Arrays on a command line: ``zeros:64x64``, ``random:n:float32:seed=3``, ``x.npy``, ``x.npz:key``.
 
-What is wrong is said before an array is made: a plan has the shape and the dtype, and makes it
-later.
+Errors are raised before an array is made: a plan has the shape and the dtype, and makes it later.
 """
 
 from __future__ import annotations
@@ -37,25 +36,25 @@ KINDS = {
 """The arrays that are made, and how they are written."""
 FORMS = "zeros:SHAPE, ones:, full:SHAPE:VALUE, random:, arange:, empty:, FILE.npy or FILE.npz:KEY"
 LOW, HIGH = 0, 100
-"""Random integers are from LOW up to HIGH - 1, where nothing else is said."""
+"""The default range of random integers, from LOW up to HIGH - 1."""
 _FILE = re.compile(r"(?P<path>.+\.npy)(?::(?P<dtype>\w+))?|"
                    r"(?P<archive>.+\.npz)(?::(?P<key>[^:]+))?(?::(?P<of>\w+))?")  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """An array that is not made yet.
+    """An array that has not been made yet.
 
     Attributes
     ----------
     shape : tuple of int
     dtype : dtype
     make : callable
-        Takes nothing and returns the ndarray, row-contiguous and writeable.
+        A function without arguments that returns the ndarray, row-contiguous and writeable.
     is_empty : bool
-        Whether nobody has written it: its bytes mean nothing.
+        Whether it is uninitialised, so that its bytes have no meaning.
     file : Path or None
-        What it is read from.
+        The file that it is read from.
     """
 
     shape: tuple[int, ...]
@@ -83,29 +82,29 @@ def plan(
     seed: tuple[int, ...] = (0,),
     is_cast: bool = False,
 ) -> Plan:
-    """How the array is made that a text stands for.
+    """Return the plan of the array that a text describes.
 
     Parameters
     ----------
     text : str
-        One of :data:`FORMS`.
+        A text of one of the forms :data:`FORMS`.
     declared : str
-        The parameter's type, as ``"float*"``: without a DTYPE the array has its elements.
+        The parameter's type, such as ``"float*"``; without a DTYPE the array has its elements.
     names : mapping
-        What names in its shape stand for.
+        The values of the names in its shape.
     what : str
-        Whose it is, for the messages.
+        The name of the argument for messages.
     seed : tuple of int
-        Of random numbers, where the text gives none.
+        The seed of random numbers, if the text has none.
     is_cast : bool
-        Whether a file's numbers are converted to the parameter's type.
+        Whether the numbers of a file are converted to the parameter's type.
 
     Raises
     ------
     ValueError, TypeError
-        If it is none, or has a dtype that the parameter can't take.
+        If the text has none of the forms, or a dtype that the parameter can't take.
     OSError
-        If its file is not there or can't be read.
+        If its file does not exist or can't be read.
     """
     if found := _FILE.fullmatch(text):
         return _of_file(found, declared, what, is_cast)
@@ -167,12 +166,12 @@ def plan(
 
 
 def dtype_of(name: str, what: str) -> np.dtype[Any]:
-    """NumPy's dtype of a name, bfloat16 too where ml_dtypes is there.
+    """Return the NumPy dtype with a name, also bfloat16 if ml_dtypes is installed.
 
     Raises
     ------
     ValueError
-        If there is none; or if it is bfloat16, and ml_dtypes is not installed.
+        If there is no such dtype, or if it is bfloat16 and ml_dtypes is not installed.
     """
     if name not in DTYPES:
         alike = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
@@ -210,7 +209,7 @@ def _of_parameter(declared: str) -> tuple[str, int]:
 
 
 def _held(value: Number, dtype: np.dtype[Any], what: str) -> Any:
-    """A number as the dtype has it."""
+    """Return a number as the dtype stores it."""
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         if not math.isfinite(value) or value != int(value):
@@ -243,7 +242,9 @@ def _random(
     low: Number | None,
     high: Number | None,
 ) -> Array:
-    """Normal floats, integers from LOW to HIGH - 1, coins; or evenly between low and high."""
+    """Return normal floats, integers from LOW to HIGH - 1, or booleans; or evenly
+    distributed ones.
+    """
     draw = np.random.default_rng(seed)
     if dtype.kind == "b":
         return draw.random(shape) < 0.5
@@ -260,7 +261,7 @@ def _random(
 
 
 def _of_file(found: re.Match[str], declared: str, what: str, is_cast: bool) -> Plan:
-    """The array of a file, read; its numbers as the parameter's type has them, where asked."""
+    """Return the array of a file, with its numbers converted to the parameter's type if asked."""
     path = Path(found["path"] or found["archive"])
     array = load(path, found["key"], what)
     text = f"{path}:{found['key']}" if found["key"] else str(path)

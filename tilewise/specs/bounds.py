@@ -1,9 +1,9 @@
-"""Numbers with a bound on their rounding errors, of an expression of arrays.
+"""Values with bounds on their rounding errors, for expressions of arrays.
 
-With each value goes how far a correct computation of it in some precision may be from it: running
-error analysis (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed., SIAM 2002,
-section 3.3), element by element. Sums and inner products may be added up in any order (section
-3.1). Integers have no error.
+Each value has the most that a correct computation of it in some precision may differ from it:
+running error analysis (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, 2nd ed.,
+SIAM 2002, section 3.3), element by element. Sums and inner products may be added up in any order
+(section 3.1). Integers have no error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ULPS = {
     "log10": (2, 1), "log1p": (1, 1), "sqrt": (0, 0), "rsqrt": (2, 1), "cbrt": (1, 1),
     "tanh": (2, 1), "sinh": (3, 2), "cosh": (2, 1), "atan": (2, 2), "sin": (2, 2), "cos": (2, 2),
 }  # fmt: skip
-"""How far the results of CUDA's functions are from the correctly rounded ones, at most: of
-``float`` and of ``double``, in units of the last place (CUDA C++ Programming Guide 13.0, section
-17.1, tables 17 and 18). They are not those of the intrinsics, such as ``__expf``, nor of
-``--use_fast_math``."""
+"""The largest errors of CUDA's functions for ``float`` and for ``double``, in units of the last
+place (CUDA C++ Programming Guide 13.0, section 17.1, tables 17 and 18). They do not hold for
+intrinsics such as ``__expf``, nor with ``--use_fast_math``.
+"""
 _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     name: getattr(np, {"atan": "arctan"}.get(name, name)) for name in ULPS if name != "rsqrt"
 }
@@ -34,7 +34,7 @@ _FUNCTIONS["rsqrt"] = lambda x: 1 / np.sqrt(x)
 
 @dataclass(frozen=True)
 class Precision:
-    """What a computation rounds to.
+    """The precision that a computation rounds to.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class Precision:
 
     @classmethod
     def of(cls, dtype: npt.DTypeLike) -> Precision:
-        """Of a float's dtype, a complex one's parts, or bfloat16; integers count as float64."""
+        """Return the precision of a float dtype, of a complex one's parts, or of bfloat16."""
         kind = np.dtype(dtype)
         if kind.name == "bfloat16":
             return cls(kind, 2.0**-8, 2.0**-133)
@@ -59,7 +59,7 @@ class Precision:
         return cls(kind, float(info.eps) / 2, float(info.smallest_subnormal))
 
     def gamma(self, operations: Any) -> Any:
-        """Most that so many roundings, one after another, change a value relative to it."""
+        """Return the most that roundings, one after another, change a value relative to it."""
         return np.expm1(operations * np.log1p(self.unit))
 
 
@@ -69,9 +69,9 @@ class Bounded:
     Parameters
     ----------
     value : array_like
-        float64, or int64 of what is exact.
+        The values, float64, or int64 for exact ones.
     error : array_like or None
-        None where it is exact, as an input.
+        The bounds; None if the values are exact, as inputs are.
     precision : Precision
     """
 
@@ -84,7 +84,7 @@ class Bounded:
         self.precision = precision
 
     def _made(self, value: Any, error: Any = None) -> Self:
-        """Values of the same precision; exact where no error is given."""
+        """Return values of the same precision, which are exact without an error."""
         return type(self)(value, error, self.precision)
 
     def _of(self, other: Any) -> Bounded:
@@ -185,7 +185,7 @@ class Bounded:
         return self._made(~self.value)
 
     def compared(self, other: Any, operation: Callable[..., Any]) -> Self:
-        """A comparison. Which way it goes within the errors, nobody can say."""
+        """Return a comparison, ignoring that its outcome within the errors is not known."""
         b = self._of(other)
         if np.any(np.abs(self.value - b.value) < self.error + b.error):
             raise ValueError(
@@ -194,7 +194,7 @@ class Bounded:
         return self._made(operation(self.value, b.value))
 
     def rounded(self, name: str) -> Self:
-        """To an integer: ``"floor"``, ``"ceil"`` or ``"rint"``."""
+        """Return the values rounded to integers: ``"floor"``, ``"ceil"`` or ``"rint"``."""
         low, high = (getattr(np, name)(self.value + sign * self.error) for sign in (-1, 1))
         if np.any(low != high):
             raise ValueError(f"{name} depends on roundings; take it of what is given, not computed")
@@ -202,7 +202,7 @@ class Bounded:
 
     @property
     def T(self) -> Self:
-        """Transposed."""
+        """The transposed values."""
         error = np.broadcast_to(self.error, self.value.shape)
         return self._made(self.value.T, error.T)
 
@@ -211,12 +211,12 @@ class Bounded:
         return self._made(self.value[index], error[index])
 
     def reshape(self, *shape: int) -> Self:
-        """Of another shape."""
+        """Return the values in another shape."""
         error = np.broadcast_to(self.error, self.value.shape)
         return self._made(self.value.reshape(shape), error.reshape(shape))
 
     def sum(self, axis: int | None = None, keepdims: bool = False) -> Self:
-        """Added up along an axis, or all of it."""
+        """Return the sum along an axis, or of all values."""
         how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
         value = np.asarray(self.value.sum(**how))
         if self.is_whole:
@@ -230,7 +230,7 @@ class Bounded:
         """The sum by the count."""
         count = self.value.size if axis is None else self.value.shape[axis]
         total = self.sum(axis, keepdims)
-        whole = total.value.astype(np.float64)  # of integers too it is no integer
+        whole = total.value.astype(np.float64)  # not an integer, even for integers
         return self._made(whole, None if total.is_whole else total.error) / count
 
     def cumsum(self, axis: int = -1) -> Self:
@@ -284,6 +284,6 @@ class Bounded:
 
 
 def chosen(where: Bounded, a: Bounded, b: Bounded) -> Bounded:
-    """Elements of ``a`` where ``where`` is true, else of ``b``."""
+    """Return elements of ``a`` where ``where`` is true, else of ``b``."""
     value = np.where(where.value.astype(bool), a.value, b.value)
     return Bounded(value, np.where(where.value.astype(bool), a.error, b.error), a.precision)

@@ -1,7 +1,7 @@
-"""What a launch's arrays should be: an expression of the arguments, or a file.
+"""The expected values of a launch's arrays: an expression of the arguments, or a file.
 
-``y = a*x + y`` says what y should be behind the launch, of what the arguments were before it. How
-near it must come follows from the expression's own operations, in the array's precision
+``y = a*x + y`` says what y should be after the launch, from the arguments before it. The tolerance
+follows from the expression's own operations, in the array's precision
 (:mod:`tilewise.specs.bounds`); integers, and arrays from files, must be equal, unless a tolerance
 is given.
 """
@@ -28,23 +28,23 @@ from tilewise.specs.formulas import Unset, evaluate
 _WRITTEN = re.compile(r"\s*([A-Za-z_]\w*|\d+)\s*=(?!=)(.*)", re.DOTALL)
 _FILE = re.compile(r"\s*(?:(?P<path>.+\.npy)|(?P<archive>.+\.npz):(?P<key>[^:]+))\s*")
 _NOTHING = 1e-200
-_FEW = 10  # one element in so many may have a bound as wide as itself: sums cancel
+_FEW = 10  # one element in so many may have a bound as wide as itself, as sums cancel
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What one array should be.
+    """The expected values of one array.
 
     Attributes
     ----------
     name : str
-        The argument's.
+        The argument's name.
     text : str
         The expression, or the file.
     value : ndarray
-        Of the array's shape.
+        The values, in the array's shape.
     error : ndarray or None
-        The most that each element may be off; None where that is not known, as of a file.
+        The most that each element may be off; None if that is not known, as for a file.
     """
 
     name: str
@@ -55,30 +55,30 @@ class Expected:
 
 @dataclass(frozen=True, repr=False)
 class Compared(Record):
-    """An array held against what it should be.
+    """The comparison of an array with its expected values.
 
     Attributes
     ----------
     name, expected : str
     correct : bool
     rule : str
-        What was asked of each element.
+        The rule for each element.
     elements, wrong : int
-        How many there are, and how many are not as they should be.
+        The number of elements, and of those that are wrong.
     first : tuple of int or None
-        Of the first wrong element, row by row; None where none is.
+        The place of the first wrong element in row-major order; None if there is none.
     worst : tuple of int or None
-        Of the element that is furthest beyond what is allowed, relative to that; None where there
+        The place of the element with the largest error relative to what is allowed; None if there
         is no element.
     got, wanted, allowed : float, int or None
-        What that element is (None where nobody wrote it), what it should be, and how far it may be
-        off.
+        The value of that element (None if nothing wrote it), its expected value, and its tolerance.
     max_error : float
         The largest difference of finite elements.
     share : float or None
-        The largest difference by what is allowed there; None where nothing is allowed.
+        The largest difference relative to its tolerance; None if nothing is allowed.
     loose : int
-        Elements whose bound is as wide as the value itself, so that even 0 is within it.
+        The number of elements whose bound is as wide as the value itself, so that even 0 is within
+        it.
     """
 
     name: str
@@ -126,7 +126,7 @@ class Compared(Record):
 
 
 def parse(text: str, values: Mapping[str, Any], names: Sequence[str] = ()) -> Expected:
-    """What ``NAME = EXPRESSION``, or ``NAME=FILE.npy``, says that an array should be.
+    """Return the expected values that ``NAME = EXPRESSION``, or ``NAME=FILE.npy``, describes.
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def parse(text: str, values: Mapping[str, Any], names: Sequence[str] = ()) -> Ex
     Raises
     ------
     ValueError
-        If it is no such text, if the expression has what is not known, or another shape.
+        If the text has another form, or the expression has unknown parts or another shape.
     OSError
         If the file can't be read.
     """
@@ -191,22 +191,22 @@ def compare(
     atol: float | None = None,
     unwritten: npt.NDArray[np.bool_] | None = None,
 ) -> Compared:
-    """Hold an array against what it should be.
+    """Compare an array with its expected values.
 
     Parameters
     ----------
     expected : Expected
     result : ndarray
     rtol, atol : float, optional
-        What is allowed in place of the bound: ``atol + rtol * |expected|``.
+        The tolerance in place of the bound: ``atol + rtol * |expected|``.
     unwritten : ndarray of bool, optional
-        Elements that nobody wrote: they are wrong, whatever lies there.
+        The elements that nothing wrote, which are wrong whatever their values.
 
     Returns
     -------
     Compared
-        NaN must be where it should be, and infinity too, unless a finite value that is as large
-        may overflow.
+        The comparison. NaN must be where it should be, and infinity too, unless a finite value that
+        is as large may overflow.
     """
     judged = _judged(expected, result, rtol, atol, unwritten)
     got, wanted, allowed, rule = judged.got, judged.wanted, judged.allowed, judged.rule
@@ -232,13 +232,13 @@ def compare(
 def wrong_elements(
     expected: Expected, result: Array, unwritten: npt.NDArray[np.bool_] | None = None
 ) -> npt.NDArray[np.bool_]:
-    """Which elements are not as they should be, by the rule of :func:`compare`."""
+    """Return which elements are wrong, by the rule of :func:`compare`."""
     return np.asarray(~_judged(expected, result, None, None, unwritten).right)
 
 
 @dataclass(frozen=True)
 class _Judged:
-    """Elements held against what they should be."""
+    """Elements compared with their expected values."""
 
     got: Array
     wanted: Array
@@ -285,7 +285,7 @@ def _held(
     largest: float,
     unwritten: npt.NDArray[np.bool_] | None,
 ) -> tuple[Array, Array, Array]:
-    """Which elements are right, how far each is off by what is allowed, and how far it is off."""
+    """Return which elements are right, their errors relative to the tolerance, and their errors."""
     is_whole = got.dtype.kind in "biu"
     with np.errstate(all="ignore"):
         off = _off(got, wanted) if is_whole else np.abs(got - wanted)
@@ -295,7 +295,7 @@ def _held(
         right |= np.isinf(got) & may_overflow
         if unwritten is not None:
             right, is_same = right & ~unwritten, is_same & ~unwritten
-        # Where nothing is allowed, any error is far beyond it.
+        # If nothing is allowed, any error is far beyond it.
         beyond = off / np.maximum(allowed, _NOTHING)
         beyond = np.where(is_same | (right & ~np.isfinite(off)), 0.0, beyond)
         beyond = np.where(np.isnan(beyond), np.inf, beyond)
@@ -303,11 +303,11 @@ def _held(
 
 
 def _allowed(wanted: Array, error: Array, precision: Precision) -> Array:
-    """How far each element may be off: the kernel's roundings, and those of the reference.
+    """Return the tolerance of each element: the kernel's roundings, and the reference's.
 
-    The reference is float64's; by the same analysis its errors are those of the kernel's
-    precision, smaller by the quotient of their units. What is not computed, and the array's dtype
-    lacks, is rounded when it is stored.
+    The reference is computed in float64; by the same analysis its errors are those of the kernel's
+    precision, smaller by the ratio of their units. A value that is not computed, and that the
+    array's dtype can't represent, is rounded when it is stored.
     """
     with np.errstate(all="ignore"):
         stored = wanted.astype(precision.dtype).astype(np.float64)
@@ -319,7 +319,7 @@ def _allowed(wanted: Array, error: Array, precision: Precision) -> Array:
 
 
 def _place(x: Array) -> tuple[int, ...]:
-    """Where the largest element is, the first of equals."""
+    """Return the place of the largest element, the first one of equals."""
     return tuple(int(i) for i in np.unravel_index(int(np.argmax(x)), x.shape))
 
 

@@ -1,7 +1,7 @@
-"""Whole numbers and fractions of a command line: ``1<<20``, ``ceil(n/256)``, ``16xn``.
+"""Integers and fractions on a command line: ``1<<20``, ``ceil(n/256)``, ``16xn``.
 
-An expression is Python's, of numbers, of names that stand for numbers, and of a few functions.
-Python's parser reads it; nothing of it is executed that is not listed here.
+An expression is Python's, of numbers, of names with numbers as values, and of a few functions.
+Python's parser reads it; nothing in it is executed that is not listed here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tilewise.numbers import shortened
 Number = int | float | Fraction
 
 _MOST_BITS = 256
-"""Of a number that is shifted or raised to a power: of more no kernel takes one."""
+"""The most bits of a number that is shifted or raised to a power; no kernel takes more."""
 
 
 def _divided(a: Number, b: Number) -> Number:
@@ -56,12 +56,12 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "ceil": _ceil, "floor": math.floor, "cdiv": _ceil, "min": min, "max": max, "abs": abs,
     "sqrt": math.sqrt, "log2": math.log2,
 }  # fmt: skip
-"""``cdiv(a, b)`` is a / b rounded up, as ``ceil(a/b)`` is."""
+"""The functions of expressions; ``cdiv(a, b)`` is a / b rounded up, as ``ceil(a/b)`` is."""
 _CONSTANTS: dict[str, Number] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 
 
 class UnknownNameError(ValueError):
-    """An expression has a name that stands for no number.
+    """The error that an expression has a name without a value.
 
     Attributes
     ----------
@@ -74,23 +74,23 @@ class UnknownNameError(ValueError):
 
 
 def evaluate(text: str, names: Mapping[str, Number], what: str) -> Number:
-    """The number that an expression stands for.
+    """Return the number that an expression describes.
 
     Parameters
     ----------
     text : str
-        Python's notation. A quotient of integers is exact.
+        The expression in Python's notation. A quotient of integers is exact.
     names : mapping
-        What names stand for.
+        The values of names.
     what : str
-        Whose value it is, for the messages.
+        The name of the argument for messages.
 
     Raises
     ------
     UnknownNameError
-        If a name is in it that stands for nothing.
+        If it contains an unknown name.
     ValueError
-        If it is no such expression, or has no value, as 1/0.
+        If it is not such an expression, or has no value, as 1/0.
 
     Examples
     --------
@@ -139,12 +139,12 @@ def parsed(text: str, names: Container[str]) -> ast.expr:
 
 
 def whole(text: str, names: Mapping[str, Number], what: str) -> int:
-    """The integer that an expression stands for.
+    """Return the integer that an expression describes.
 
     Raises
     ------
     UnknownNameError, ValueError
-        As :func:`evaluate`; or if it is a number with a fraction.
+        As in :func:`evaluate`; or if the number has a fraction.
     """
     value = evaluate(text, names, what)
     if isinstance(value, float) and value.is_integer():
@@ -156,17 +156,18 @@ def whole(text: str, names: Mapping[str, Number], what: str) -> int:
 
 
 def extents(text: str, names: Mapping[str, Number], what: str) -> tuple[int, ...]:
-    """The integers that commas, or an ``x`` between two of them, set apart: ``4,4``, ``16xn``.
+    """Return the integers that commas, or an ``x`` between two of them, separate: ``4,4``,
+    ``16xn``.
 
     Parameters
     ----------
     text, names, what
-        As :func:`evaluate` takes them.
+        The arguments of :func:`evaluate`.
 
     Raises
     ------
     UnknownNameError, ValueError
-        As :func:`whole`; or if it is not plain which ``x`` is a sign.
+        As in :func:`whole`; or if it is ambiguous which ``x`` is a separator.
 
     Examples
     --------

@@ -36,12 +36,12 @@ FUNCTIONS: dict[str, Callable[..., Bounded]] = {
     "maximum": lambda x, y: x.apart(y, "maximum"), "minimum": lambda x, y: x.apart(y, "minimum"),
     "transpose": lambda x: x.T, "reshape": lambda x, *shape: x.reshape(*shape),
 }  # fmt: skip
-"""What an expression may call, each as NumPy has it; ``reshape(x, m, n)``."""
+"""The functions of expressions, with NumPy's meaning; ``reshape(x, m, n)``."""
 _PLAIN = ("axis", "keepdims")  # arguments that are Python's own numbers
 
 
 def evaluate(text: str, values: Mapping[str, Any], precision: Precision, what: str) -> Bounded:
-    """The values of an expression of arrays and numbers, with their errors' bounds.
+    """Return the values of an expression of arrays and numbers, with their errors' bounds.
 
     Parameters
     ----------
@@ -51,9 +51,9 @@ def evaluate(text: str, values: Mapping[str, Any], precision: Precision, what: s
         else in it is executed.
     values : mapping
     precision : Precision
-        In which it should be computed.
+        The precision of the computation.
     what : str
-        For the messages.
+        The name of the argument for messages.
 
     Raises
     ------
@@ -69,14 +69,14 @@ def evaluate(text: str, values: Mapping[str, Any], precision: Precision, what: s
 
 @dataclass(frozen=True)
 class Unset:
-    """An array that nobody wrote before the launch: an expression can't have it."""
+    """An array that nothing wrote before the launch, which an expression can't use."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
 
 class _Reader:
-    """What an expression's parts stand for."""
+    """The values of an expression's parts."""
 
     def __init__(self, values: Mapping[str, Any], precision: Precision) -> None:
         self.values, self.precision = values, precision

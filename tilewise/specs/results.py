@@ -1,4 +1,4 @@
-"""What became of a launch's arrays: how many elements changed, and what they are like."""
+"""The results of a launch in its arrays: how many elements changed, and their statistics."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ FIRST = 4  # values that are shown of an array
 
 @dataclass(frozen=True, repr=False)
 class ArrayResult(Record):
-    """An array behind a launch.
+    """An array after a launch.
 
     Attributes
     ----------
     name, dtype : str
     shape : tuple of int
     changed : int or None
-        Elements whose bits are others than before; None of an array that was empty.
+        The number of elements whose bits changed; None for an array that was empty.
     unwritten : int or None
-        Elements of an empty array that nobody wrote; None where that is not known.
+        The number of elements of an empty array that nothing wrote; None if that is not known.
     min, max, mean : float, int or None
-        Of the finite elements; None where there are none, or they are complex.
+        The statistics of the finite elements; None if there are none, or they are complex.
     nan, infinite : int
     first : tuple
-        The first few elements, row by row.
+        The first few elements in row-major order.
     """
 
     name: str
@@ -49,22 +49,22 @@ class ArrayResult(Record):
     def of(
         cls, name: str, before: Array | None, after: Array, unwritten: Array | None
     ) -> ArrayResult:
-        """What there is to say of an array.
+        """Return the result of an array.
 
         Parameters
         ----------
         name : str
         before : ndarray or None
-            None where it was empty.
+            The array before the launch; None if it was empty.
         after : ndarray
         unwritten : ndarray of bool or None
-            Elements that nobody wrote, which are left out of the figures; None where that is not
-            known.
+            The elements that nothing wrote, which are left out of the statistics; None if that is
+            not known.
         """
         changed = None if before is None else int(np.count_nonzero(_bits(before) != _bits(after)))
         kind, shape = after.dtype.kind, after.shape
         left = None if unwritten is None else int(unwritten.sum())
-        if kind == "V" and after.dtype.name != "bfloat16":  # of records there are no figures
+        if kind == "V" and after.dtype.name != "bfloat16":  # records have no statistics
             return cls(name, str(after.dtype), shape, changed, left, None, None, None, 0, 0, ())
         if unwritten is not None:
             after = after[~unwritten]
@@ -118,11 +118,11 @@ class ArrayResult(Record):
 
 
 HEAD = ("arrays", "shape", "dtype", "changed", "least", "largest", "mean", "")
-"""Of a table of :meth:`ArrayResult.cells`."""
+"""The head of a table of :meth:`ArrayResult.cells`."""
 
 
 def _bits(array: Array) -> Array:
-    """Elements as their bits: a NaN is what it was, and -0 is not 0."""
+    """Return elements as their bits, so that a NaN equals itself, and -0 differs from 0."""
     whole = np.ascontiguousarray(array)
     size = whole.itemsize
     if size in (1, 2, 4, 8):

@@ -1,4 +1,4 @@
-"""Any kernel, launched as a command line has it: prepared, launched, looked at, compared."""
+"""Launch any kernel from a command line: prepare, launch, inspect, compare."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Prepared:
     cooperative: bool = False
 
     def values(self, device: Device | None = None) -> tuple[Any, ...]:
-        """Make the arguments' values; arrays are NumPy's, and an empty one is ``device``'s own.
+        """Return the arguments' values; arrays are NumPy's, and an empty one is ``device``'s own.
 
         Parameters
         ----------
         device : Device, optional
-            Where it is the emulator, it knows of an empty array that nobody wrote it.
+            The device; the emulator knows that nothing has written an empty array.
         """
         return tuple(
             x.value if x.plan is None
@@ -69,7 +69,7 @@ class Prepared:
         )  # fmt: skip
 
     def expected(self, texts: Sequence[str], values: Sequence[Any]) -> list[Expected]:
-        """What arrays should be behind the launch (:func:`tilewise.specs.expected.parse`)."""
+        """Return what arrays should be after the launch (:func:`tilewise.specs.expected.parse`)."""
         before: dict[str, Any] = {}
         for x, value in zip(self.arguments.each, values, strict=True):
             if x.plan is not None and x.plan.is_empty:
@@ -101,17 +101,17 @@ def prepare(
     ----------
     kernel : Kernel
     args : sequence of str
-        As :func:`tilewise.specs.arguments.parse` takes them.
+        The texts, as in :func:`tilewise.specs.arguments.parse`.
     grid, block : str
         One to three extents, x first, each an expression of the numbers among the arguments.
     shared : str
-        Dynamic shared memory a block, bytes: an expression.
+        The bytes of dynamic shared memory of a block, as an expression.
     arch : str
-        To compile for.
+        The architecture to compile for.
     seed, is_cast
-        As :func:`tilewise.specs.arguments.parse` takes them.
+        As in :func:`tilewise.specs.arguments.parse`.
     cooperative : bool
-        As :meth:`tilewise.Kernel.launch` takes it.
+        As in :meth:`tilewise.Kernel.launch`.
 
     Raises
     ------
@@ -134,15 +134,15 @@ def prepare(
 
 @dataclass(frozen=True, repr=False)
 class LaunchResult(Shown):
-    """A launch, and what became of its arrays.
+    """A launch, and the results in its arrays.
 
     Attributes
     ----------
     signature : str
-        The kernel's, as its source declares it.
+        The signature of the kernel in its source.
     report : LaunchReport
     arguments : mapping of str to str
-        As they were given.
+        The texts of the arguments.
     arrays : tuple of ArrayResult
     compared : tuple of Compared
     results : mapping of str to ndarray
@@ -162,7 +162,7 @@ class LaunchResult(Shown):
         return not self.report.findings and all(each.correct for each in self.compared)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, without the arrays' elements."""
+        """Return plain data for JSON, without the arrays' elements."""
         return {
             **self.report.to_dict(),
             "signature": self.signature,
@@ -197,7 +197,7 @@ def launch(
     checks: str = "raise",
     global_races: bool = False,
 ) -> LaunchResult:
-    """Launch, and say what became of the arrays.
+    """Launch, and return the results in the arrays.
 
     Parameters
     ----------
@@ -206,11 +206,11 @@ def launch(
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device of the architecture that it was
         prepared for.
     expect : sequence of str
-        As :func:`tilewise.specs.expected.parse` takes them.
+        The texts, as in :func:`tilewise.specs.expected.parse`.
     rtol, atol : float, optional
-        As :func:`tilewise.specs.expected.compare` takes them.
+        As in :func:`tilewise.specs.expected.compare`.
     checks, global_races
-        As :meth:`tilewise.Kernel.launch` takes them.
+        As in :meth:`tilewise.Kernel.launch`.
 
     Raises
     ------

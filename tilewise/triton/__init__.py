@@ -1,4 +1,4 @@
-"""Kernels of Triton's, compiled by Triton and launched on one of tilewise's devices.
+"""Launch kernels that Triton compiles on a device of tilewise.
 
 The emulator needs no GPU and no driver: Triton compiles for the device's architecture, and what
 it compiled runs there, checked and counted by the lines of the kernel's own Python source.
@@ -32,32 +32,34 @@ def launch(
     config: Any = None,
     **meta: Any,
 ) -> LaunchReport:
-    """Compile a kernel of Triton's for these arguments, launch it, wait, report.
+    """Compile a kernel of Triton's for these arguments, launch it, wait for it, and report.
 
-    As ``kernel[grid](*args, **meta)`` does, Triton's own compiler specialises it by the arguments:
-    by integers that are 1 or multiples of 16, by the alignment of arrays, by None. Heuristics are
-    applied. Of an autotuned kernel the configuration that ``config`` names runs, else the first
-    that its pruning leaves; none is timed.
+    Like ``kernel[grid](*args, **meta)``, this lets Triton's own compiler specialise the kernel by
+    the arguments: by integers that are 1 or multiples of 16, by the alignment of arrays, by None.
+    Heuristics are applied. For an autotuned kernel the configuration ``config`` is used, else the
+    first one that its pruning leaves; none is timed.
 
     Parameters
     ----------
     kernel : triton.JITFunction
-        What ``@triton.jit`` gives, or ``@triton.heuristics`` and ``@triton.autotune`` around it.
+        A kernel from ``@triton.jit``, with or without ``@triton.heuristics`` and
+        ``@triton.autotune``.
     grid : int, sequence of ints, or callable
-        Programs a grid, axis 0 first; or what gives them, called with all arguments by name.
+        The programs of the grid, axis 0 first; or a function that returns them, called with all
+        arguments by name.
     *args
         The kernel's arguments: NumPy arrays and tensors on the CPU (copied in and out), arrays on
         the device, numbers, None, tuples of these, tensor descriptors of Triton's.
     device : str or Device
         ``"auto"``, ``"gpu"``, ``"emulator"``, or a device.
     checks : str
-        As :meth:`tilewise.Kernel.launch` takes them.
+        How the emulator treats a fault, as in :meth:`tilewise.Kernel.launch`.
     global_races : bool
-        On the emulator: look for races in global memory too.
+        Whether the emulator looks for races in global memory too.
     config : triton.Config or int, optional
-        Of an autotuned kernel: the configuration, or its place in the kernel's list.
+        For an autotuned kernel, the configuration, or its index in the kernel's list.
     **meta
-        More of the kernel's arguments by name, ``constexpr`` ones among them, and Triton's own
+        Further arguments of the kernel by name, including ``constexpr`` ones, and Triton's own
         options: ``num_warps``, ``num_stages``, ``num_ctas``, ``maxnreg``, ...
 
     Raises
@@ -68,7 +70,7 @@ def launch(
         If Triton does not compile it.
     LaunchError, CheckError, DeviceUnavailableError
     TypeError, ValueError
-        If an argument can't be.
+        If an argument is invalid.
 
     Examples
     --------
@@ -99,19 +101,19 @@ def on_device(
 ) -> Iterator[list[LaunchReport]]:
     """Launch every kernel of Triton's on one of tilewise's devices, within a ``with`` statement.
 
-    A program that launches its kernels as ``kernel[grid](...)`` then runs as it is, its tensors
-    lying on the CPU. Of an autotuned kernel, the first configuration runs. On the emulator,
-    ``torch.cuda.get_device_capability()`` gives the emulator's.
+    A program that launches its kernels as ``kernel[grid](...)`` then runs unchanged, with its
+    tensors on the CPU. For an autotuned kernel, the first configuration runs. On the emulator,
+    ``torch.cuda.get_device_capability()`` returns the emulator's.
 
     Parameters
     ----------
     device, checks, global_races
-        As :func:`launch` takes them.
+        The arguments of :func:`launch`.
 
     Yields
     ------
     list of LaunchReport
-        Of the launches so far; it grows.
+        The reports of the launches so far; the list grows.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which configuration of an autotuned kernel runs: it is chosen, and none is timed."""
+"""Choose the configuration of an autotuned kernel, without timing any."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tilewise.triton.packages import triton
 def with_configuration(
     kernel: Any, config: Any, args: Sequence[Any], meta: Mapping[str, Any]
 ) -> Any:
-    """The same kernel, with one configuration if it is autotuned; the caller's stays as it is.
+    """Return the kernel with one configuration if it is autotuned; the caller's does not change.
 
     Parameters
     ----------
     kernel : triton.JITFunction, triton.runtime.Autotuner or triton.runtime.Heuristics
     config : triton.Config, int or None
-        None for the first that the kernel's pruning leaves.
+        The configuration; None for the first one that the kernel's pruning leaves.
     args, meta
-        What it is launched with.
+        The arguments of the launch.
 
     Raises
     ------
     TypeError
-        If it is no kernel of Triton's, or ``config`` is given and it is not autotuned.
+        If it is not a kernel of Triton's, or ``config`` is given and it is not autotuned.
     ValueError
         If it has no such configuration.
     """
@@ -50,7 +50,7 @@ def with_configuration(
 
 
 def _chosen(kernel: Any, config: Any, args: Sequence[Any], meta: Mapping[str, Any]) -> Any:
-    """One of an autotuned kernel's configurations."""
+    """Return one of an autotuned kernel's configurations."""
     if isinstance(config, triton().Config):
         return config
     if config is not None:

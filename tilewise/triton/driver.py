@@ -31,7 +31,7 @@ _ACTIVE = threading.RLock()
 
 @contextmanager
 def activated(driver: Driver) -> Iterator[None]:
-    """Make ``driver`` Triton's, in this process, as long as the context lasts.
+    """Make ``driver`` Triton's driver in this process, as long as the context lasts.
 
     Raises
     ------
@@ -72,10 +72,10 @@ def unknown_names() -> Iterator[None]:
 
 
 def _placed(error: Any) -> str:
-    """What Triton says of a mistake in a kernel, with the file and the line that it is at.
+    """Return Triton's message on a mistake in a kernel, with its file and line.
 
-    Triton gives the line in the text of the function, of which it keeps no more; the innermost
-    one of several is where the mistake is.
+    Triton gives only the line within the function's text; the innermost one of several is where the
+    mistake is.
     """
     while isinstance(error.__cause__, type(error)) and error.__cause__.src is not None:
         error = error.__cause__
@@ -112,7 +112,7 @@ class Driver:
     Attributes
     ----------
     reports : list of LaunchReport
-        Of the launches so far.
+        The reports of the launches so far.
     """
 
     def __init__(self, device: Device, checks: str, global_races: bool) -> None:
@@ -122,12 +122,14 @@ class Driver:
         self.launcher_cls = Launcher
 
     def get_current_target(self) -> Any:
-        """For what to compile."""
+        """Return the target to compile for."""
         target = triton("triton.backends.compiler").GPUTarget
         return target("cuda", limits.compute_capability(self.device.arch), 32)
 
     def get_current_device(self) -> str:
-        """What Triton keeps compiled kernels by: none of a GPU that it knows itself."""
+        """Return the key of Triton's compiled kernels, which is none of a GPU that it
+        knows itself.
+        """
         return f"tilewise {self.device.name} {self.device.arch}"
 
     def get_current_stream(self, device: object) -> int:
@@ -135,21 +137,21 @@ class Driver:
         return 0
 
     def get_active_torch_device(self) -> Any:
-        """Where programs put their tensors."""
+        """Return the device for the tensors of programs."""
         torch = __import__("torch")
         return torch.device("cuda" if self.device.name == "gpu" else "cpu")
 
     def get_benchmarker(self) -> Any:
-        """What autotuning times configurations with: none is faster than the first."""
+        """Return a benchmark for autotuning in which no configuration is faster than the first."""
         return lambda kernel_call, *, quantiles=(0.5,), **_: [0.0] * len(quantiles)
 
     def map_python_to_cpp_type(self, kind: str) -> str:
-        """Of no use here: no launcher is compiled."""
+        """Return the type as it is, since no launcher is compiled."""
         return kind
 
 
 class _Utils:
-    """What Triton and its programs ask of a GPU."""
+    """The properties of a GPU that Triton and its programs query."""
 
     def __init__(self, arch: str) -> None:
         self._arch = arch
@@ -163,21 +165,23 @@ class _Utils:
         }
 
     def load_binary(self, name: str, code: bytes, shared: int, device: object) -> tuple[Any, ...]:
-        """Nothing is loaded: no module, no function; registers, spills and most threads."""
+        """Return no module and no function, since nothing is loaded; registers, spills,
+        most threads.
+        """
         return None, name, symbols.registers(code, name), 0, limits.MAX_THREADS
 
     def unload_module(self, module: object) -> None:
-        """Nothing was loaded."""
+        """Do nothing, since nothing was loaded."""
 
 
 class Launcher:
-    """What launches one compiled kernel.
+    """The launcher of one compiled kernel.
 
     Parameters
     ----------
     src : triton.compiler.ASTSource
     metadata : namedtuple
-        What Triton keeps of the compilation.
+        The metadata that Triton keeps of the compilation.
     """
 
     def __init__(self, src: Any, metadata: Any) -> None:
@@ -207,7 +211,7 @@ class Launcher:
     def _arguments(
         self, device: Device, compiled: Compiled, args: tuple[Any, ...], blocks: int
     ) -> tuple[tuple[Any, ...], list[str]]:
-        """What the kernel's parameters take, and their names."""
+        """Return the values for the kernel's parameters, and their names."""
         signature = self._src.signature
         described = getattr(self._metadata, "tensordesc_meta", None)
         maps = iter(described) if described else None
@@ -230,7 +234,7 @@ class Launcher:
         return tuple(values), names
 
     def _found(self, driver: Driver) -> Compiled:
-        """What Triton compiled, which its cache of kernels for this device holds."""
+        """Return what Triton compiled, from its cache of kernels for this device."""
         if self._compiled is None:
             kernels = self._src.fn.device_caches[driver.get_current_device()][0].values()
             kernel = next(each for each in kernels if each.metadata is self._metadata)
@@ -254,5 +258,5 @@ def compiled_of(kernel: Any, function: Any, arch: str, *, runs: bool) -> Compile
     file = function.file_name
     source = sources.shown(file), sources.text(file)
     found = given(kernel.asm["ptx"], kernel.metadata.name, arch=arch, source=source)
-    # Triton's own machine code has the lines of inline assembly wrong: it runs, and is not read.
+    # Triton's own machine code has wrong lines for inline assembly: it runs, and is not read.
     return replace(found, cubin=kernel.asm["cubin"]) if runs or not found.cubin else found

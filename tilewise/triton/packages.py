@@ -1,4 +1,4 @@
-"""Triton itself, which is optional."""
+"""Import Triton, which is optional."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What programs that launch kernels of Triton's ask PyTorch, rather than Triton, of the GPU."""
+"""The answers to what programs with kernels of Triton's ask PyTorch about the GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tilewise.devices import Device, limits
 
 @contextmanager
 def answered_by(device: Device) -> Iterator[None]:
-    """Let ``torch.cuda.get_device_capability`` say the emulator's, as long as the context lasts.
+    """Let ``torch.cuda.get_device_capability`` return the emulator's, while the context lasts.
 
-    By it programs choose their kernels' configurations; without a GPU, PyTorch's own raises.
+    Programs choose their kernels' configurations by it; without a GPU, PyTorch's own raises an
+    error.
     """
     if device.name == "gpu" or importlib.util.find_spec("torch") is None:
         yield

@@ -1,4 +1,4 @@
-"""Arguments of a kernel of Triton's: how Triton sees them, and how its code takes them."""
+"""The arguments of a kernel of Triton's: their types for Triton, and the values for its code."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class HostArray:
         return int(self.host.__array_interface__["data"][0])
 
     def stride(self, axis: int | None = None) -> Any:
-        """Elements from one to the next along each axis, or one."""
+        """Return the elements from one to the next along each axis, or along one."""
         steps = tuple(step // self.host.itemsize for step in self.host.strides)
         return steps if axis is None else steps[axis]
 
     def numel(self) -> int:
-        """How many elements there are."""
+        """Return the number of elements."""
         return self.host.size
 
     def element_size(self) -> int:
@@ -69,7 +69,7 @@ Flat = Iterator[tuple[str, Any, str]]
 def flattened(kind: Any, value: Any, name: str, maps: Iterator[Mapping[str, Any]] | None) -> Flat:
     """Give the Triton type, the value and the name of each parameter that an argument becomes.
 
-    That is none of a ``constexpr``, and one of each element of a tuple.
+    A ``constexpr`` becomes no parameter, and a tuple one for each element.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ def flattened(kind: Any, value: Any, name: str, maps: Iterator[Mapping[str, Any]
     value : object
     name : str
     maps : iterator of mapping, or None
-        What Triton says of the tensor map of each tensor descriptor; None where the code that it
-        made uses none.
+        Triton's description of the tensor map of each tensor descriptor; None if its code uses
+        none.
     """
     if isinstance(kind, tuple):
         for number, (each, part) in enumerate(zip(kind, value, strict=True)):
@@ -140,7 +140,7 @@ def canonical(dtype: Any) -> str:
 
 
 def number(kind: str, value: Any, parameter: Parameter) -> Any:
-    """A number as the parameter takes it: LLVM declares floats as bits of their size."""
+    """Return a number in the form of the parameter: LLVM declares floats as bits of their size."""
     if kind == "bf16":
         bits = int(np.float32(value).view(np.uint32))
         # To the nearest, of two the even one; a NaN stays one.

@@ -1,5 +1,5 @@
-"""What the command line can do: each function is a command, with its options.
+"""The commands of the command line: each function is a command, with its options.
 
-What compiles, emulates and multiplies is imported by the command that does it: ``--help`` and
-``--version`` answer at once, and ``doctor`` answers where a package is missing.
+A command imports what compiles, emulates and multiplies only when it runs, so that ``--help`` and
+``--version`` answer at once, and ``doctor`` works if a package is missing.
 """

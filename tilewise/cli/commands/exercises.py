@@ -212,7 +212,7 @@ def _graded(
     *,
     is_folder: bool,
 ) -> list[Grade]:
-    """Grade, with a bar of the submissions, or of the tests of one."""
+    """Grade, with a progress bar of the submissions, or of the tests of one."""
     from tilewise.cli import show
     from tilewise.exercises import submissions
 
@@ -245,7 +245,7 @@ def _only(exercise: Exercise, path: Path, how: dict[str, float]) -> Grade:
 
 
 def _print(grade: Grade, format: Format, visibility: Visibility, out: Path | None) -> int:
-    """One grade as Gradescope or Autolab takes it."""
+    """Print one grade in the format of Gradescope or Autolab."""
     from tilewise.exercises import formats
 
     if format is Format.gradescope:

@@ -180,7 +180,7 @@ def _read(
     dtype: Dtype | None,
     seed: int | None,
 ) -> tuple[Any, Any, Any]:
-    """The matrices of --a, --b and --c, held against the other options."""
+    """Return the matrices of --a, --b and --c, checked against the other options."""
     from tilewise.ladder.matrix_files import load_matrix
 
     for name in ("A", "B"):

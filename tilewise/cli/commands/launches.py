@@ -1,5 +1,4 @@
-"""Launches of any kernel on the command line: ``--grid``, ``--block``, ``--args`` and what comes
-of them."""
+"""Launches of any kernel on the command line: ``--grid``, ``--block``, ``--args`` and results."""
 
 from __future__ import annotations
 
@@ -71,7 +70,7 @@ Force = Annotated[bool, typer.Option("--force", help="--out may overwrite a file
 
 @dataclass(frozen=True)
 class Asked:
-    """A launch as the options have it.
+    """The options of a launch.
 
     Attributes
     ----------
@@ -98,7 +97,7 @@ class Asked:
 
     @property
     def option(self) -> str | None:
-        """One of its options that is given."""
+        """The name of one of its options that is given."""
         given = {
             "--grid": self.grid, "--block": self.block, "--args": self.args,
             "--shared": self.shared != "0", "--cast": self.is_cast,
@@ -107,14 +106,14 @@ class Asked:
         return next((option for option, value in given.items() if value), None)
 
     def check(self, target: str, kernel: Kernel | Rung, product: Mapping[str, Any]) -> Kernel:
-        """The kernel, which is no rung; and no option of a product is given.
+        """Return the kernel, which must not be a rung, without options of a product.
 
         Parameters
         ----------
         target : str
         kernel : Kernel or Rung
         product : mapping
-            A product's options by their names, each false where it is not given.
+            The options of a product by their names, each false if it is not given.
 
         Raises
         ------
@@ -159,7 +158,7 @@ class Asked:
 
 @contextmanager
 def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]:
-    """Where a kernel is taken for a product's and is none, say how it can be launched."""
+    """Explain how a kernel can be launched that was taken for one of a product."""
     from tilewise.errors import CompileError
 
     try:
@@ -172,9 +171,9 @@ def advising(command: str, target: str, kernel: Kernel | Rung) -> Iterator[None]
 
 
 def own_launch(command: str, target: str, kernel: Kernel | Rung) -> str:
-    """How a kernel that is no product's is launched; empty of another, or if it does not compile.
+    """Return how to launch a kernel that does not compute a product; empty for others.
 
-    It is a sentence, and below it a command line.
+    It is a sentence, with a command line below it; empty also if the kernel does not compile.
     """
     from tilewise.compiler.names import signature
     from tilewise.errors import CompileError
@@ -210,10 +209,11 @@ def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str
 
 
 def spread(words: Sequence[str]) -> list[str]:
-    """``--args A B`` as ``--args A --args B``: an option that takes all words up to the next.
+    """Return ``--args A B`` as ``--args A --args B``: the option takes all words up to the next
+    one.
 
-    A word is the next option where it begins with a hyphen and a letter, or with two hyphens; a
-    negative number is none.
+    A word is the next option if it begins with a hyphen and a letter, or with two hyphens; a
+    negative number is not one.
 
     Examples
     --------
@@ -239,23 +239,23 @@ def spread(words: Sequence[str]) -> list[str]:
 def targets(
     texts: Sequence[str] | None, arguments: Arguments, inputs: Sequence[Path], is_forced: bool
 ) -> dict[str, Path]:
-    """Which array goes to which file, as ``--out`` says; each can be written.
+    """Return which array goes to which file, by ``--out``, after checking that it can be written.
 
     Parameters
     ----------
     texts : sequence of str
-        ``NAME=FILE.npy``, where the argument's place may stand for its name; or a folder for all
-        arrays; or, where there is one array, its file.
+        ``NAME=FILE.npy``, in which the argument's place may replace its name; or a folder for all
+        arrays; or, if there is only one array, its file.
     arguments : Arguments
     inputs : sequence of Path
-        Files that are read.
+        The files that are read.
     is_forced : bool
         Whether those may be overwritten.
 
     Raises
     ------
     ValueError
-        If one is no such text, an array is named twice, or a file is read too.
+        If a text has another form, an array is named twice, or a file is read too.
     OSError
         If a file can't be written.
     """
@@ -311,7 +311,7 @@ def _no_target(text: str, name: str, names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class After:
-    """What is done with a launch's arrays.
+    """The uses of a launch's arrays afterwards.
 
     Attributes
     ----------
@@ -347,7 +347,7 @@ class After:
                 continue
             told = f"{option} is for launches with --grid, --block and --args"
             if not isinstance(kernel, Rung):
-                with suppress(CompileError):  # as it may need the macros of a product
+                with suppress(CompileError):  # it may need the macros of a product
                     told += f"; {_can_be('run', target, kernel, kernel.compile())}"
             raise ValueError(told)
 

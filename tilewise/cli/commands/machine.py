@@ -1,4 +1,4 @@
-"""Commands about this machine."""
+"""The commands about this machine."""
 
 from __future__ import annotations
 

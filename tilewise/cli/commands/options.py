@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, options, and JSON on standard output."""
+"""The exit codes, options and JSON output that commands share."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ Target = Annotated[
         autocompletion=rungs,
     ),
 ]
-# What only computes takes empty matrices, as NumPy does; what counts, watches or times a launch
-# needs one.
+# Commands that only compute take empty matrices, as NumPy does; those that count, watch or time a
+# launch need one.
 EmptyM = Annotated[int | None, typer.Option("-m", metavar="M", help=f"{OF_M}; may be 0.")]
 EmptyN = Annotated[int | None, typer.Option("-n", metavar="N", help=f"{OF_N}; may be 0.")]
 EmptyK = Annotated[int | None, typer.Option("-k", metavar="K", help=f"{OF_K}; may be 0.")]
@@ -144,7 +144,7 @@ def device_of(place: Place, arch: str | None) -> devices.Device:
 
 
 def print_json(document: Mapping[str, Any]) -> None:
-    """``document`` on standard output; NaN and infinity, which JSON lacks, as null."""
+    """Print ``document`` to standard output; NaN and infinity, which JSON lacks, become null."""
     print(json.dumps(plain(document), indent=2, allow_nan=False))
 
 
@@ -180,7 +180,7 @@ def write_record(document: Mapping[str, Any], path: Path) -> None:
 
 
 def plain(value: Any) -> Any:
-    """``value`` as JSON can hold it."""
+    """Return ``value`` as JSON can represent it."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Commands about matmul."""
+"""The commands about matmul."""
 
 from __future__ import annotations
 

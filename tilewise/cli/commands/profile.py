@@ -1,4 +1,4 @@
-"""``tilewise profile``: what a kernel does to memory."""
+"""The command ``tilewise profile``: what a kernel does to memory."""
 
 from __future__ import annotations
 
@@ -121,14 +121,14 @@ def profile(
             prepared = asked.prepared("profile", target, own, arch or own.arch)
             counts.append(partial(profile_prepared, prepared))
     else:
-        # Of two, what both can do.
+        # For two kernels, what both can do.
         sizes = [sizes_of(kernel, m, n, k) for kernel in kernels]
         rows, columns, depth = (min(each) for each in zip(*sizes, strict=True))
         product: dict[str, Any] = {
             "m": rows, "n": columns, "k": depth, "dtype": dtype,
             "tile": tile, "alpha": alpha, "beta": beta, "arch": arch,
         }  # fmt: skip
-        # All of them first: what is wrong with the second should not wait.
+        # All of them first, so that an error in the second comes early.
         for target, kernel in zip(targets, kernels, strict=True):
             with advising("profile", target, kernel):
                 check_product(kernel, **product)

@@ -1,4 +1,4 @@
-"""Commands on what a GPU can do at most, and how near to it a kernel comes."""
+"""The commands on a GPU's ceilings, and on how near a kernel comes to them."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def roofline(
     ceilings, gpu = _place(on)
     arch = _architecture(arch, ceilings)
     if gpu is not None and arch != gpu.arch:
-        gpu = None  # what it would run is other code
+        gpu = None  # it would run other code
     notes: list[str] = []
     if not asked.is_there and not targets:
         kernels, notes = _rungs(arch, dtype, tile), left_out(arch, dtype)
@@ -162,7 +162,7 @@ def roofline(
         assert k is not None
         dtypes = {kind for _, kind, _ in kernels}
         what = {"m": m, "n": n, "k": k, "dtype": dtypes.pop() if len(dtypes) == 1 else None}
-        # All of them first: what is wrong with one should not wait.
+        # All of them first, so that an error in one comes early.
         for target, kind, edge in kernels:
             text = target if isinstance(target, str) else f"{target.path}:{target.name}"
             with advising("roofline", text, kernel_of(target)):
@@ -192,12 +192,12 @@ def roofline(
 
 
 def _advise(targets: Sequence[str], sources: tuple[Any, ...]) -> None:
-    """Where a kernel is named that computes no product, say how it can be launched.
+    """Raise an error that explains how to launch a kernel that does not compute a product.
 
     Raises
     ------
     ValueError
-        If one is; or if a target can't be read.
+        If there is such a kernel; or if a target can't be read.
     """
     for target in targets:
         if told := own_launch("roofline", target, source(target, *sources)):
@@ -209,8 +209,11 @@ def _sizes(
     given: tuple[int | None, int | None, int | None],
     sources: tuple[Any, ...],
 ) -> tuple[int, int, int]:
-    """The sizes of a product: those that are given, and of the rest the targets' own, as `tilewise
-    run` has them; of several targets the largest, and of none those of most rungs."""
+    """Return the sizes of a product: those given, and for the rest the targets' own.
+
+    The targets' own sizes are those of `tilewise run`; for several targets the largest, and for
+    none those of most rungs.
+    """
     from tilewise.ladder.geometry import DEFAULT_SIZE
     from tilewise.ladder.prepared import sizes_of
     from tilewise.ladder.problem import check_sizes
@@ -225,7 +228,7 @@ def _sizes(
 def _kernels(
     targets: Sequence[str], dtype: str | None, tile: int | None, sources: tuple[Any, ...]
 ) -> list[tuple[str | Kernel, str, int | None]]:
-    """What to look at, and each one's dtype and tile; every fault in them is said here."""
+    """Return the kernels, and each one's dtype and tile; raise an error for any fault in them."""
     from tilewise.ladder.prepared import dtype_of
     from tilewise.ladder.rungs import Rung
 
@@ -259,7 +262,7 @@ def _rungs(
 
 
 def _place(on: str | None) -> tuple[Ceilings, Gpu | None]:
-    """Whose ceilings, and the GPU to time kernels on, if it is here and theirs."""
+    """Return the ceilings, and the GPU to time kernels on, if it is in this machine."""
     from tilewise.devices import get_device
     from tilewise.devices.gpu import Gpu
     from tilewise.lens.roofline import find, for_gpu
@@ -277,7 +280,7 @@ def _place(on: str | None) -> tuple[Ceilings, Gpu | None]:
 
 
 def _architecture(asked: str | None, ceilings: Ceilings) -> str:
-    """What to compile for, so that it runs on the GPU whose ceilings these are."""
+    """Return the architecture to compile for, so that the code runs on the ceilings' GPU."""
     from tilewise.compiler import architectures
     from tilewise.devices.emulated import emulator
     from tilewise.devices.limits import best_architecture, compute_capability
@@ -340,7 +343,7 @@ def _row_of_launch(
     gpu: Gpu | None,
     progress: Callable[[int, int], None],
 ) -> dict[str, Any]:
-    """What a launch that is no product does; nothing is known of its result."""
+    """Return the row of a launch that is not a product, whose result is not checked."""
     from tilewise.lens.profiling import profile_prepared
     from tilewise.lens.roofline import bound
     from tilewise.specs.run import launch

@@ -1,4 +1,4 @@
-"""Kernels of a file, as the command line names them: what they may read, and what they may take."""
+"""The kernels of a file on the command line: what they may read, and their limits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NoLimits = Annotated[bool, typer.Option("--no-limits", help="FILE.cu may take wh
 _BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _UNITS = {"seconds": {"": 1}, "instructions": _COUNTS, "memory": _BYTES, "output": _BYTES}
-"""What a letter behind a limit's number stands for, in either case."""
+"""The factor of a letter after a limit's number, in either case."""
 _TAKES = {
     "seconds": "a number of seconds, as seconds=10",
     "instructions": "a count; K, M and G are 10^3, 10^6 and 10^9, as instructions=5M",
@@ -76,13 +76,13 @@ def source(
     define: Sequence[str] | None = None,
     undefine: Sequence[str] | None = None,
 ) -> Kernel | Rung:
-    """The rung of a name, or the kernel of ``FILE.cu:NAME`` or ``FILE.ptx:NAME`` within its limits.
+    """Return the rung with a name, or the kernel of ``FILE.cu:NAME`` or ``FILE.ptx:NAME``.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`tilewise.ladder.prepared.named`; or if a folder is not there, or a limit or a
-        macro is none.
+        As in :func:`tilewise.ladder.prepared.named`; or if a folder does not exist, or a limit or a
+        macro is invalid.
     """
     from tilewise.ladder.prepared import named
 
@@ -108,12 +108,12 @@ def the_source(
     define: Sequence[str] | None = None,
     undefine: Sequence[str] | None = None,
 ) -> Kernel | Rung:
-    """As :func:`source`, of the one target of a command.
+    """Return what :func:`source` does, for the only target of a command.
 
     Raises
     ------
     FileNotFoundError, ValueError
-        As :func:`source`; or if a rung is given what is for a file's kernel.
+        As in :func:`source`; or if a rung gets an option for a file's kernel.
     """
     found = source(target, include, is_trusted, limit, has_no_limits, define, undefine)
     given = {

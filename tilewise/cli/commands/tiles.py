@@ -1,4 +1,4 @@
-"""Commands on tile sizes, and on how many blocks a multiprocessor holds. They need no GPU."""
+"""The commands on tile sizes and on occupancy. They need no GPU."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def _kernel(
     from tilewise.ladder.problem import Gemm
     from tilewise.precision import dtype_of
 
-    # Of a C of 32 x 32: the largest block of a rung that has one thread for each element.
+    # For a C of 32 x 32: the largest block of a rung with one thread for each element.
     kind = dtype_of(dtype)
     gemm = Gemm.of(np.empty((32, 1), kind), np.empty((1, 32), kind))
     prepared = prepare(target, gemm, tile)
@@ -229,9 +229,9 @@ def _kernel(
 def _rows(
     kernel: Kernel, threads: int, shared: int, asked: Sequence[str] | None
 ) -> dict[str, list[Any]]:
-    """A row for each architecture, those that were left out and why, and notes on headers.
+    """Return a row for each architecture, those left out with the reason, and notes on headers.
 
-    An architecture is left out only if nobody asked for it by name.
+    An architecture is left out only if it was not asked for by name.
     """
     from tilewise import compiler
     from tilewise.cli import show
@@ -241,8 +241,8 @@ def _rows(
     from tilewise.errors import CompileError, LaunchError
 
     known = compiler.architectures()
-    # By default PTX is compiled for its own target alone, and for others if they are named; CUDA
-    # C++ as on a GPU of each capability, with the instructions that it alone has.
+    # By default PTX is compiled only for its own target, and for others if they are named; CUDA C++
+    # as for a GPU of each capability, with the instructions that only this one has.
     own = [best_architecture(compute_capability(x), known) for x in ARCHITECTURES if x in known]
     wanted = asked or ([kernel.arch] if kernel.is_ptx else own)
     places = [multiprocessor(arch) for arch in dict.fromkeys(wanted)]

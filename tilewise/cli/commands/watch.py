@@ -1,4 +1,4 @@
-"""``tilewise watch``: a page in which a kernel runs, step by step."""
+"""The command ``tilewise watch``: a page in which a kernel runs, step by step."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ def watch(
     trace = found.trace.to_dict()
     pictured = trace
     if gif is not None or frames is not None:
-        animation.frames(trace)  # what can't be drawn is said before anything is written
+        animation.frames(trace)  # raises errors of drawing before anything is written
         every = [(x, y, 0) for y in range(trace["grid"][1]) for x in range(trace["grid"][0])]
         if not chosen and len(trace["blocks"]) < len(every) <= animation.MOST_BLOCKS:
             problem = trace["problem"]
@@ -226,10 +226,10 @@ def watch(
 
 
 def page_name(target: str) -> str:
-    """What the page of a kernel is called: a rung by its name, another by its file and its name.
+    """Return the name of a kernel's page: a rung's name, or the file and the name.
 
-    The file's folders are part of it, from the working directory where they lie in that: pages of
-    two files' kernels of one name are two pages.
+    The file's folders are part of it, from the working directory if they lie in that, so that two
+    files' kernels with one name have two pages.
     """
     found = split_target(target)
     if found is None:
@@ -246,7 +246,9 @@ def page_name(target: str) -> str:
 
 
 def _sources(names: Sequence[str], *options: Any) -> list[Kernel | Rung]:
-    """The kernels; what is given for a file's is not for a rung that is shown beside it."""
+    """Return the kernels; options for a file's kernel are not for a rung that is shown
+    beside it.
+    """
     of_files = [split_target(name) is not None for name in names]
     return [
         the_source(name, *(options if is_file or not any(of_files) else ()))
@@ -255,7 +257,7 @@ def _sources(names: Sequence[str], *options: Any) -> list[Kernel | Rung]:
 
 
 def _document(found: Sequence[Watch], written: dict[str, Path | None]) -> dict[str, Any]:
-    """What was watched, whether it is right, and what was written; and what was shown beside it."""
+    """Return what was watched, whether it is correct, the files written, and what was beside it."""
     one, *others = (_run(each) for each in found)
     beside = {"beside": others[0]} if others else {}
     paths = {name: str(path) for name, path in written.items() if path is not None}
@@ -276,7 +278,7 @@ def _run(found: Watch) -> dict[str, Any]:
 
 
 def _index(text: str, option: str) -> Dim3:
-    """Of ``2,1`` or ``2,1,0``."""
+    """Return the index ``2,1`` or ``2,1,0``."""
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:

@@ -1,4 +1,4 @@
-"""Results as text for people: tables of at most 80 columns, units named."""
+"""Print results as text: tables of at most 80 columns, with units named."""
 
 from tilewise.cli.show.console import block_progress, console, counting, error, parts, progress
 from tilewise.cli.show.exercises import exercise, exercises, grade, grades

@@ -15,12 +15,12 @@ _SIZES_A_TABLE = 7
 
 
 def climb(record: Mapping[str, Any]) -> None:
-    """GFLOP/s over size; then one size in full, odd sizes, and what was not run.
+    """Print GFLOP/s over size; then one size in full, odd sizes, and what was not run.
 
     Parameters
     ----------
     record : mapping
-        What ``tilewise climb --json -`` prints.
+        The output of ``tilewise climb --json -``.
     """
     out = console()
     out.print(Text.assemble(("climb", "bold"), f": C = A·B, on {record['machine']['gpu']}"))
@@ -104,7 +104,7 @@ def _edges(record: Mapping[str, Any], dtype: str) -> Table:
 
 
 def _skipped(record: Mapping[str, Any]) -> None:
-    """Why rungs have no figure: each reason once a rung and dtype, at the first such size."""
+    """Print why rungs have no figure, each reason once for a rung and dtype, at the first size."""
     told: set[tuple[str, str]] = set()
     out = console()
     for row in record["rows"]:

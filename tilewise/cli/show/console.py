@@ -1,4 +1,4 @@
-"""What all of them are printed with: numbers, tables, progress."""
+"""The output of all commands: numbers, tables, progress."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ GAP = 2  # columns of a terminal between two of a table
 
 
 class Output(Console):
-    """Standard output, on which a table that is too wide for the terminal is told row by row.
+    """Standard output, which prints a table that is too wide for the terminal row by row.
 
-    rich would cut its columns, and numbers in the midst.
+    rich would cut its columns, even within numbers.
     """
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """As rich has it."""
+        """Print as rich does, with tables that fit."""
         super().print(*(self._fitted(each) for each in objects), **options)
 
     def _fitted(self, shown: Any) -> Any:
@@ -91,7 +91,7 @@ class Output(Console):
         parts = self._text(column.header).plain.split("\n" if column.no_wrap else None)
         parts += cells if is_whole else [word for cell in cells for word in cell.split()]
         needed = max(map(cell_len, parts), default=0)
-        # What is folded may go on in the next line.
+        # Folded text may continue in the next line.
         may_fold = column.overflow == "fold" and column.justify == "left"
         return GAP + (min(needed, FOLDED) if may_fold else needed)
 
@@ -100,30 +100,30 @@ class Output(Console):
 
 
 def console() -> Output:
-    """Standard output, without the colouring of numbers that rich does by itself."""
+    """Return standard output, without the colours that rich gives numbers by itself."""
     return Output(highlight=False, soft_wrap=False)
 
 
 def short(count: int) -> str:
-    """At most five places: 999, 12.3k, 6.31M."""
+    """Return a count in at most five places: 999, 12.3k, 6.31M."""
     if count < 10_000:
         return str(count)
     letters, value = iter("kMGTPEZYRQ"), float(count)
     while True:
         value, letter = value / 1000, next(letters)
         digits = f"{value:.3g}"
-        if "e" not in digits:  # of three digits before the point, at most
+        if "e" not in digits:  # three digits before the point, at most
             return f"{value:.{2 - int(math.log10(value))}f}{letter}"
 
 
 def within(places: int, count: int) -> str:
-    """As :func:`number`, or where that takes more than so many places, as :func:`short`."""
+    """Return what :func:`number` does, or what :func:`short` does if that takes too many places."""
     whole = number(count)
     return whole if len(whole) <= places else short(count)
 
 
 def labels(kernels: Sequence[tuple[str, str]]) -> list[str]:
-    """Names for kernels, each given as its name and its file; of one name, with their files."""
+    """Return labels for kernels, given by name and file; those of one name get their files."""
     found = [name for name, _ in kernels]
     for shown in (lambda file: Path(file).name, str):
         alike = {
@@ -138,7 +138,7 @@ def labels(kernels: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def gflops(m: int, n: int, k: int, seconds: float) -> str:
-    """10^9 operations a second, where a multiply-add is two, with at least three digits."""
+    """Return 10^9 operations a second, two for a multiply-add, with at least three digits."""
     return giga(2.0 * m * n * k / seconds)
 
 
@@ -148,7 +148,7 @@ def giga(rate: float) -> str:
 
 
 def error(message: str, as_hint: str = "") -> None:
-    """``message`` on standard error, unwrapped so that it can be copied."""
+    """Print ``message`` to standard error, unwrapped so that it can be copied."""
     out = Console(stderr=True, highlight=False, soft_wrap=True)
     out.print(Text.assemble(("tilewise: ", "bold red"), message))
     if as_hint:
@@ -157,14 +157,14 @@ def error(message: str, as_hint: str = "") -> None:
 
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
-    """A bar on standard error, only where that is a terminal; call what is given at each step.
+    """Show a bar on standard error if that is a terminal; yield a function to call at each step.
 
     Parameters
     ----------
     total : int or None
-        Steps; None where they are not known.
+        The number of steps; None if it is not known.
     what : str
-        Shown before the first step.
+        The text before the first step.
     """
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -178,8 +178,7 @@ def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def parts(total: int, what: str) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """As :func:`progress`, where a step has parts: what is given returns, of a step that begins,
-    what is called with its parts that are done, and how many there are."""
+    """Show a :func:`progress` of steps with parts; yield a function to call when a step begins."""
     if not sys.stderr.isatty():
         yield lambda _: lambda done, parts: None
         return
@@ -233,7 +232,7 @@ def verdict(correct: bool) -> Text:
 
 
 def verdict_rows(found: Verdict) -> list[tuple[str, Text | str]]:
-    """Whether a product is right, and what is to be said of its C, for :func:`named_rows`."""
+    """Return whether a product is correct, with remarks on its C, for :func:`named_rows`."""
     line = Text.assemble(verdict(found.correct), found.details)
     return [("check", line), *found.remarks.items()]
 

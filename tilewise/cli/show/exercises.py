@@ -1,4 +1,4 @@
-"""Exercises and grades."""
+"""Print exercises and grades."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def exercise(found: Exercise) -> None:
 
 
 def grade(found_of: Exercise, found: Grade) -> None:
-    """Points, tests, faults by line, goals and hints."""
+    """Print points, tests, faults by line, goals and hints."""
     out = console()
     head = Text.assemble(
         (f"{found.file}: ", "bold"),
@@ -118,7 +118,7 @@ def grades(found_of: Exercise, found: Sequence[Grade]) -> None:
 
 
 def _first(found: Grade) -> str:
-    """What is wrong first, in a few words."""
+    """Return what is wrong first, in a few words."""
     if found.refused:
         lines = found.refused.splitlines()
         first = next((line for line in lines if "error" in line), lines[0])

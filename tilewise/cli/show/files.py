@@ -1,4 +1,4 @@
-"""What was done with matrices in files."""
+"""Print the result of a product of matrices in files."""
 
 from __future__ import annotations
 

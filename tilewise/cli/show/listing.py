@@ -22,7 +22,7 @@ _INDENT = (0, 0, 0, 4)
 def listing(
     kernels: Sequence[ListedKernel], files: Sequence[str], arch: str | None, default: str
 ) -> None:
-    """Each kernel with its parameters, where it stands, and whether it compiles.
+    """Print each kernel with its parameters, its place, and whether it compiles.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ def listing(
 
 
 def _lines(kernel: ListedKernel, arch: str) -> list[str]:
-    """What is said of one kernel beside its parameters."""
+    """Return the lines on a kernel besides its parameters."""
     place = f"{kernel.source}:{kernel.line}"
     if kernel.file != kernel.source:
         place += f", as {kernel.file}:{kernel.name}"

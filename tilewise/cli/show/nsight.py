@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 def hardware(rows: Sequence[Row], kernel: str = "") -> None:
-    """One row a counter, then what Nsight Compute calls those that differ.
+    """Print a row for each counter, then Nsight Compute's names of those that differ.
 
     Parameters
     ----------
     rows : sequence of Row
-        As :func:`tilewise.lens.compare.compare` gives them. What is 0 on both sides is left out.
+        The rows of :func:`tilewise.lens.compare.compare`. Rows with 0 on both sides are left out.
     kernel : str
-        Whose they are, where that is to be said.
+        The name of the kernel, if it is to be printed.
     """
     out = console()
     if kernel:

@@ -1,4 +1,4 @@
-"""What was measured of matmul."""
+"""Print the measurements of matmul."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 def bench(record: Mapping[str, Any]) -> None:
-    """One row a product, then each suite in two figures.
+    """Print a row for each product, then each suite in two figures.
 
     Parameters
     ----------
     record : mapping
-        What ``tilewise bench --json -`` prints.
+        The output of ``tilewise bench --json -``.
     """
     out = console()
     flops, rate = record["ceilings"]["tflops"], record["ceilings"]["gigabytes"]
@@ -68,7 +68,7 @@ def _bench_cells(row: Mapping[str, Any]) -> list[Text | str]:
 
 
 def tuned(found: Tuned) -> None:
-    """One row an offer, fastest first, then what was kept."""
+    """Print a row for each offer, fastest first, then what was kept."""
     from tilewise.explanation import title
 
     out = console()
@@ -99,7 +99,7 @@ def tuned(found: Tuned) -> None:
 
 
 def warmed(found: Warmed) -> None:
-    """How many kernels, how much of the disk, how long; and what went wrong."""
+    """Print the number of kernels, the disk space, the time, and what went wrong."""
     out = console()
     before = found.kernels - found.compiled - len(found.failures)
     out.print(found.title, style="bold")

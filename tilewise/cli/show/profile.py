@@ -1,4 +1,4 @@
-"""What kernels do to memory: one below the other, two side by side, or line by line."""
+"""Print what kernels do to memory: one by one, two side by side, or line by line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLUMNS = ("global\nreq.", "global\nsectors", "shared\nreq.", "bank\nconfl.", "
 
 
 def profile(found: Profile) -> None:
-    """One kernel: what was run, and all figures."""
+    """Print one kernel: what was run, and all figures."""
     out = console()
     out.print(_title(found, found.kernel))
     out.print(_how(found))
@@ -39,7 +39,7 @@ def profile(found: Profile) -> None:
 
 
 def compared(one: Profile, other: Profile) -> None:
-    """Two kernels side by side, and the first's figures by the second's."""
+    """Print two kernels side by side, and the ratio of their figures."""
     out = console()
     names = labels([(found.kernel, found.file) for found in (one, other)])
     for found, name in zip((one, other), names, strict=True):
@@ -106,7 +106,7 @@ def _title(found: Profile, name: str) -> Text:
 
 
 def _how(found: Profile) -> str:
-    """Which blocks were run."""
+    """Return which blocks were run, in words."""
     launch, alike = found.report.launch, found.report.alike
     threads = launch.block[0] * launch.block[1] * launch.block[2]
     grid = (
@@ -142,7 +142,7 @@ def _verdict(found: Profile) -> None:
 
 
 def _notes(found: Profile, name: str) -> None:
-    """What is to be said of the counts, and what the kernel printed."""
+    """Print remarks on the counts, and what the kernel printed."""
     out = console()
     notes = list(found.report.notes)
     if found.report.counted_as != "machine code":

@@ -25,12 +25,12 @@ _UNITS = {
 
 
 def roofline(document: Mapping[str, Any]) -> None:
-    """What each kernel does and what sets its least time, then each ceiling's time.
+    """Print what each kernel does and what sets its least time, then each ceiling's time.
 
     Parameters
     ----------
     document : mapping
-        What ``tilewise roofline --json`` prints.
+        The output of ``tilewise roofline --json``.
     """
     out = console()
     found = Ceilings(**document["ceilings"])
@@ -113,7 +113,7 @@ def dtypes_of(document: Mapping[str, Any]) -> str:
 
 
 def _tiles(document: Mapping[str, Any]) -> str:
-    """Whose tiles are how large, where they are not all alike."""
+    """Return the tiles of the kernels, if they differ."""
     edges: dict[int, list[str]] = {}
     for row, name in zip(document["kernels"], _names(document), strict=True):
         if row["tile"] is not None:
@@ -125,7 +125,7 @@ def _tiles(document: Mapping[str, Any]) -> str:
 
 
 def _few_blocks(document: Mapping[str, Any], there: int | None) -> str:
-    """Which kernels have too few blocks for a GPU; or what is not known of that."""
+    """Return which kernels have too few blocks for a GPU, or that this is not known."""
     if there is None:
         return "It assumes a block for every multiprocessor: how many there are is not known."
     rows = zip(document["kernels"], _names(document), strict=True)
@@ -140,7 +140,7 @@ def _few_blocks(document: Mapping[str, Any], there: int | None) -> str:
 
 
 def _times(document: Mapping[str, Any]) -> Table:
-    """Each ceiling's time, and on a GPU the measured one."""
+    """Return a table of each ceiling's time, and on a GPU the measured one."""
     there = {limit["name"] for row in document["kernels"] for limit in row["limits"]}
     names = [name for name in (*LIMITS, TENSOR_CORES) if name in there]
     table = _table("least time\nby", *(_HEADINGS.get(name, f"\n{name}") for name in names))
@@ -163,23 +163,23 @@ def _times(document: Mapping[str, Any]) -> Table:
 
 
 def _names(document: Mapping[str, Any]) -> list[str]:
-    """What the kernels are called, told apart."""
+    """Return names of the kernels that tell them apart."""
     return labels([(row["kernel"], row["file"]) for row in document["kernels"]])
 
 
 def _left_out(document: Mapping[str, Any]) -> list[str]:
-    """Names of the limits that a kernel has, and whose ceilings are not known."""
+    """Return the names of limits that a kernel has, and whose ceilings are not known."""
     return list(dict.fromkeys(name for row in document["kernels"] for name in row["left_out"]))
 
 
 def ceilings(found: Ceilings, datasheet: Ceilings | None) -> None:
-    """Each ceiling as measured, beside the datasheet's.
+    """Print each measured ceiling, beside the data sheet's.
 
     Parameters
     ----------
     found : Ceilings
     datasheet : Ceilings, optional
-        Of the same GPU.
+        The data sheet's ceilings of the same GPU.
     """
     out = console()
     out.print(Text.assemble(("ceilings", "bold"), f": {found.name}, {found.arch}"))

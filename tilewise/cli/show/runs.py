@@ -1,4 +1,4 @@
-"""One product by one kernel, the whole ladder, the demonstration."""
+"""Print a product by one kernel, the whole ladder, or the demonstration."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def run_result(result: RunResult) -> None:
-    """One product: the problem, the check, the time, the resources, the counters."""
+    """Print one product: the problem, the check, the time, the resources, the counters."""
     out = console()
     out.print(_title(result))
     report = result.report
@@ -96,7 +96,7 @@ def resources_line(report: LaunchReport) -> str:
 
 
 def counters_table(counters: Counters) -> Table:
-    """Requests, sectors and bank conflicts by memory; what is rare where it is used."""
+    """Return requests, sectors and bank conflicts by memory; rare kinds only if they are used."""
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     table.add_column("counters")
     for heading in ("requests", "sectors", "bank conflicts"):
@@ -115,7 +115,7 @@ def counters_line(counters: Counters) -> str:
 
 
 def report_rest(report: LaunchReport) -> None:
-    """Findings, notes and what the kernel printed."""
+    """Print findings, notes and what the kernel printed."""
     out = console()
     for finding in in_groups(report.findings):
         out.print(Text.assemble(("found: ", "bold red"), finding))
@@ -129,12 +129,12 @@ def report_rest(report: LaunchReport) -> None:
 
 
 def ladder(document: Mapping[str, Any]) -> None:
-    """One row a rung, then what each rung teaches.
+    """Print a row for each rung, then what each rung teaches.
 
     Parameters
     ----------
     document : mapping
-        What ``tilewise ladder --json`` prints.
+        The output of ``tilewise ladder --json``.
     """
     out = console()
     m, n, k, rows = document["m"], document["n"], document["k"], document["rungs"]
@@ -191,7 +191,7 @@ def ladder(document: Mapping[str, Any]) -> None:
 
 
 def kernels(rungs: Sequence[Rung]) -> None:
-    """Each rung's name and tiles, what it does, and what running it shows."""
+    """Print each rung's name and tiles, what it does, and what running it shows."""
     out = console()
     for rung in rungs:
         tiles = "no tiles"
@@ -223,7 +223,7 @@ def _time_cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def demo(found: Demonstration) -> None:
-    """Both pictures, what was done, its check, and what the tile saved."""
+    """Print both pictures, what was done, its check, and what the tile saved."""
     from tilewise.ladder.demo import as_text
 
     out = console()

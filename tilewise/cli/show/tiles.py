@@ -1,4 +1,4 @@
-"""Occupancy, and tile sizes beside one another."""
+"""Print the occupancy, and tile sizes side by side."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PLACES = (15, 9, 23)  # of the counts of blocks, phases and bytes; longer ones 
 
 
 def occupancy(document: Mapping[str, Any]) -> None:
-    """One row an architecture.
+    """Print a row for each architecture.
 
     Parameters
     ----------
     document : mapping
-        What ``tilewise occupancy --json`` prints.
+        The output of ``tilewise occupancy --json``.
     """
     out = console()
     x, y, z = document["block"]
@@ -57,8 +57,8 @@ def occupancy(document: Mapping[str, Any]) -> None:
         out.print("0 blocks: the kernel can't be launched so.")
     reasons: dict[str, list[str]] = {}
     for left in document["left_out"]:
-        why = " ".join(left["why"].splitlines()[:2])  # of a compiler's message, the first error
-        why = why.replace(f", and this is {left['arch']}", "")  # of each it says the same otherwise
+        why = " ".join(left["why"].splitlines()[:2])  # the first error of a compiler's message
+        why = why.replace(f", and this is {left['arch']}", "")  # the rest is the same for each
         reasons.setdefault(why, []).append(left["arch"])
     for why, archs in reasons.items():
         verb = "are" if len(archs) > 1 else "is"
@@ -68,7 +68,7 @@ def occupancy(document: Mapping[str, Any]) -> None:
 
 
 def tiles(rows: Sequence[Tile]) -> None:
-    """What a phase does, what the product takes, what a multiprocessor holds."""
+    """Print what a phase does, what the product takes, and what a multiprocessor holds."""
     out = console()
     first = rows[0]
     m, n, k = first.m, first.n, first.k

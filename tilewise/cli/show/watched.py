@@ -1,4 +1,4 @@
-"""What was watched: the files that were written, and whether the product is right."""
+"""Print what was watched: the files that were written, and whether the product is correct."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 
 
 def watched(found: Sequence[Watch], written: Mapping[str, Path | None], drawn: int | None) -> None:
-    """The files, what of each run is not in them, and the check.
+    """Print the files, what of each run is not in them, and the check.
 
     Parameters
     ----------
     found : sequence of Watch
-        One, or two that are shown side by side.
+        One run, or two that are shown side by side.
     written : mapping of str to Path or None
-        The files by what they are: ``"page"``, ``"trace"``, ``"gif"`` and ``"frames"``.
+        The files by kind: ``"page"``, ``"trace"``, ``"gif"`` and ``"frames"``.
     drawn : int or None
-        How many pictures were drawn; None where none were asked for.
+        The number of pictures that were drawn; None if none were asked for.
     """
     out = console()
     page = written["page"]
@@ -43,7 +43,7 @@ def watched(found: Sequence[Watch], written: Mapping[str, Path | None], drawn: i
 
 
 def _run(out: Output, found: Watch) -> None:
-    """What of a run is not on its page, and whether its product is right."""
+    """Print what of a run is not on its page, and whether its product is correct."""
     trace = found.trace.to_dict()
     is_cut = False
     for each in trace["blocks"]:
