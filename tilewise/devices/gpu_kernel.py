@@ -48,7 +48,7 @@ class GpuKernel:
         return shared + self.static_shared <= limits.DEFAULT_SHARED or shared <= self.opted_in
 
     def opt_in(self, context: Context, shared: int) -> None:
-        """More than 48 KB have to be asked for (CUDA C++ Programming Guide, "Shared Memory")."""
+        """Opt in to more than 48 KB (CUDA C++ Programming Guide, "Shared Memory")."""
         if self.has_opted_in(shared):
             return
         which = context.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -102,7 +102,7 @@ def load(context: Context, compiled: Compiled, capability: int) -> GpuKernel:
 
 
 def key_of(compiled: Compiled) -> tuple[bytes, str]:
-    """What a kernel on the GPU is known by; its PTX where it was given no machine code."""
+    """Return the key of a kernel on the GPU: its machine code, or its PTX if it has none."""
     return compiled.cubin or compiled.ptx.encode(), compiled.symbol
 
 

@@ -11,15 +11,15 @@ from tilewise.devices.gpu_kernel import GpuKernel
 
 
 class GpuModule:
-    """The variables of one module, which keep what they hold from one launch to the next.
+    """The variables of one module, which keep their values from one launch to the next.
 
     Parameters
     ----------
     context : Context
     code : cuda.core.ObjectCode
-        The module, loaded for this alone.
+        The loaded module, which only this object uses.
     loaded : GpuKernel
-        What a launch needs of it.
+        The kernel that a launch calls.
     """
 
     def __init__(self, context: Context, code: Any, loaded: GpuKernel) -> None:
@@ -27,7 +27,7 @@ class GpuModule:
         self._code = code
 
     def read(self, symbol: str) -> bytes:
-        """What a variable holds, once all work on the GPU is done."""
+        """Return a variable's bytes, once all work on the GPU is done."""
         with self.context.current():
             address, size = self._place(symbol)
             data = np.empty(size, np.uint8)
@@ -43,6 +43,6 @@ class GpuModule:
             self.context.upload(address, np.frombuffer(data, np.uint8))
 
     def _place(self, symbol: str) -> tuple[int, int]:
-        """Device address and bytes of a variable (CUDA Driver API, ``cuLibraryGetGlobal``)."""
+        """Return a variable's device address and bytes (``cuLibraryGetGlobal``)."""
         address, size = self.context.call("cuLibraryGetGlobal", self._code.handle, symbol.encode())
         return int(address), int(size)

@@ -1,4 +1,4 @@
-"""Arguments of a launch that is prepared once, and gets its addresses when it is enqueued."""
+"""Bind the arguments of a launch that is prepared once and gets its addresses when enqueued."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def _bind_usual(
 ) -> list[tuple[bytes, Places]] | None:
     """Bind integers, places, structures and tensor maps that fit, which takes less time.
 
-    None where an argument is something else, or does not fit: then :func:`bind_later` says why.
+    Return None if an argument is something else or does not fit: then :func:`bind_later` says why.
     """
     if len(args) != len(parameters):
         return None

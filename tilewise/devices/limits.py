@@ -1,4 +1,4 @@
-"""What a launch may ask of the hardware, and a refusal in words before the hardware's own."""
+"""Check a launch against the hardware's limits, and refuse it in words before the driver does."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ DEFAULT_SHARED = 48 * 1024
 # Bytes of a multiprocessor's shared memory that the driver takes for each block, since 8.0.
 RESERVED_SHARED = 1024
 
-# The same guide: the most shared memory a block, in KB, by compute capability; the major number
-# alone stands for those of its family that the guide does not list.
+# The same guide gives the most shared memory a block, in KB, by compute capability; the major
+# number alone stands for the members of its family that the guide does not list.
 _SHARED_KB = {
     75: 64,
     80: 163,
@@ -40,7 +40,7 @@ _FAMILY_SHARED_KB = {7: 64, 8: 99, 9: 227, 10: 227, 11: 227, 12: 99}
 
 
 def compute_capability(arch: str) -> int:
-    """``"sm_90a"`` or ``"compute_90"`` as 90.
+    """Return the compute capability of an architecture: 90 for ``"sm_90a"`` or ``"compute_90"``.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def compute_capability(arch: str) -> int:
 
 
 def max_shared(arch: str) -> int:
-    """The most shared memory a block, static and dynamic together, in bytes.
+    """Return the most shared memory a block, static and dynamic together, in bytes.
 
     Source: CUDA C++ Programming Guide, technical specifications per compute capability. A family
     that is newer than the table counts as the smallest of the last ones.
@@ -70,12 +70,12 @@ def max_shared(arch: str) -> int:
 
 
 def best_architecture(capability: int, known: Sequence[str]) -> str:
-    """What to compile for, so that it runs on a GPU of ``capability``.
+    """Return the architecture to compile for, so that the code runs on a GPU of ``capability``.
 
     Parameters
     ----------
     capability : int
-        Of the GPU; 90 for 9.0.
+        The GPU's compute capability; 90 for 9.0.
     known : sequence of str
         The architectures that the compiler knows, as ``"sm_90"`` and ``"sm_90a"``.
 
@@ -117,9 +117,9 @@ def check_launch(
     ----------
     launch : Launch
     static_shared : int
-        Bytes a block that the kernel declares.
+        Bytes of shared memory a block that the kernel declares.
     max_shared : int
-        Bytes a block that the device allows (:func:`max_shared`).
+        Bytes of shared memory a block that the device allows (:func:`max_shared`).
     max_threads : int
         Threads a block that the kernel allows: fewer than the hardware's 1024 where its
         registers or its ``__launch_bounds__`` say so.
@@ -175,8 +175,9 @@ def check_together(launch: Launch, each: int, multiprocessors: int, chip: str) -
     ----------
     launch : Launch
     each : int
-        Blocks that each multiprocessor holds.
+        The number of blocks that each multiprocessor holds.
     multiprocessors : int
+        The number of multiprocessors.
     chip : str
         The GPU's name in the message.
 

@@ -1,4 +1,4 @@
-"""GPUs by their names, as people write them."""
+"""Find GPUs by their names, as people write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def words(name: str) -> list[str]:
 
 
 def find(name: str, names: Iterable[str]) -> str:
-    """The GPU that is meant.
+    """Return the full name of the GPU that ``name`` means.
 
     Parameters
     ----------
@@ -20,7 +20,7 @@ def find(name: str, names: Iterable[str]) -> str:
         Its name, or whole words of it that no other has, with or without spaces between them;
         upper and lower case alike.
     names : iterable of str
-        Those there are, as the driver has them.
+        The names to choose from, as the driver spells them.
 
     Raises
     ------
@@ -45,6 +45,6 @@ def find(name: str, names: Iterable[str]) -> str:
 
 
 def _joined(of: list[str]) -> set[str]:
-    """Words that follow one another, as one."""
+    """Return every run of consecutive words, joined into one word."""
     ends = range(1, len(of) + 1)
     return {"".join(of[first:end]) for end in ends for first in range(end)}

@@ -30,28 +30,28 @@ def _integer(value: Any, name: str) -> int:
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What one multiprocessor has, and how it gives it out.
+    """The resources of one multiprocessor, and how it allocates them.
 
     Attributes
     ----------
     threads, blocks : int
-        Resident at once.
+        The most threads and blocks that are resident at once.
     shared : int
-        Bytes of shared memory, of all its blocks.
+        Bytes of shared memory for all of its blocks.
     shared_unit : int
-        A block's shared memory is a multiple of so many bytes.
+        The allocation unit in bytes: a block's shared memory is a multiple of it.
     reserved_shared : int
-        Bytes of it that the driver takes for each block.
+        Bytes of shared memory that the driver takes for each block.
     registers : int
-        32-bit registers, of all its threads.
+        The number of 32-bit registers for all of its threads.
     register_unit : int
-        A warp's registers are a multiple of so many.
+        The allocation unit of registers: a warp's registers are a multiple of it.
     parts : int
-        Its registers, and its warps, are split evenly among so many parts.
+        The number of parts among which its registers and its warps are split evenly.
     barriers : int
-        Named barriers, of all its blocks; 0 where they are no limit.
+        The number of named barriers for all of its blocks; 0 if they are no limit.
     name : str
-        The architecture.
+        The architecture's name.
 
     Raises
     ------
@@ -79,7 +79,7 @@ class Multiprocessor:
 
     @property
     def warps(self) -> int:
-        """Resident at once."""
+        """The most warps that are resident at once."""
         return self.threads // WARP
 
     @property
@@ -88,7 +88,7 @@ class Multiprocessor:
         return self.shared - self.reserved_shared
 
     def shared_of_a_block(self, shared: int) -> int:
-        """Bytes that a block takes where it asks for ``shared`` of them."""
+        """Return the bytes that a block occupies if it asks for ``shared`` bytes."""
         return _rounded(shared + self.reserved_shared, self.shared_unit)
 
 
@@ -97,7 +97,7 @@ def _turing(threads: int, blocks: int, kilobytes: int) -> Multiprocessor:
 
 
 def _ampere(threads: int, blocks: int, kilobytes: int, barriers: int = 0) -> Multiprocessor:
-    """Ampere or later: from then on the driver takes 1 KB for each block."""
+    """Return a multiprocessor of Ampere or later, whose driver takes 1 KB for each block."""
     return Multiprocessor(
         threads, blocks, kilobytes * 1024, reserved_shared=1024, barriers=barriers
     )
@@ -166,17 +166,18 @@ class Occupancy(Shown):
     arch : str
         The multiprocessor's name.
     threads : int
-        A block.
+        Threads a block.
     registers : int
-        A thread; 0 where they are left out.
+        Registers a thread; 0 if they are left out.
     shared : int
-        Bytes a block, static and dynamic together.
+        Bytes of shared memory a block, static and dynamic together.
     barriers : int
         Named barriers a block.
     blocks, warps : int
-        Resident a multiprocessor; 0 where the kernel can't be launched with such blocks.
+        Blocks and warps resident on a multiprocessor; 0 if the kernel can't be launched with such
+        blocks.
     max_warps : int
-        The most that a multiprocessor holds.
+        The most warps that a multiprocessor holds.
     by_blocks, by_warps : int
         Blocks that the multiprocessor's blocks, and its warps, alone would allow: Nsight Compute's
         ``launch__occupancy_limit_blocks`` and ``_warps``.
@@ -203,7 +204,7 @@ class Occupancy(Shown):
 
     @property
     def limits(self) -> tuple[str, ...]:
-        """What allows no further block."""
+        """The resources that allow no further block."""
         allowed = {
             "blocks": self.by_blocks,
             "warps": self.by_warps,
@@ -215,16 +216,16 @@ class Occupancy(Shown):
 
     @property
     def share(self) -> float:
-        """Of the warps that a multiprocessor holds, those that are resident."""
+        """The fraction of the warps that a multiprocessor holds which are resident."""
         return self.warps / self.max_warps
 
     @property
     def resident_threads(self) -> int:
-        """Threads a multiprocessor."""
+        """The resident threads a multiprocessor."""
         return self.blocks * self.threads
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return the occupancy as plain data for JSON."""
         return {**asdict(self), "limits": list(self.limits), "share": self.share}
 
     def _summary(self) -> str:
@@ -243,20 +244,20 @@ def occupancy(
     *,
     barriers: int = 0,
 ) -> Occupancy:
-    """How many blocks a multiprocessor holds at once, and what limits them.
+    """Return how many blocks a multiprocessor holds at once, and what limits them.
 
-    Clusters, and tensor memory, which may allow fewer, are not reckoned with.
+    The limits of clusters and of tensor memory, which may allow fewer, are left out.
 
     Parameters
     ----------
     arch : str or Multiprocessor
         As ``"sm_90"``, or a multiprocessor of one's own.
     threads : int
-        A block, 1 to 1024.
+        Threads a block, 1 to 1024.
     registers : int
-        A thread, up to 255; 0 leaves them out.
+        Registers a thread, up to 255; 0 leaves them out.
     shared : int
-        Bytes a block, static and dynamic together.
+        Bytes of shared memory a block, static and dynamic together.
     barriers : int
         Named barriers a block, up to 16; 0 leaves them out.
 
@@ -308,14 +309,14 @@ def occupancy(
 
 
 def blocks_per_multiprocessor(arch: str, resources: Resources, threads: int, shared: int) -> int:
-    """Resident blocks of a compiled kernel, as the driver says.
+    """Return the resident blocks of a compiled kernel, as the driver would count them.
 
     Parameters
     ----------
     arch : str
     resources : Resources
     threads : int
-        A block.
+        Threads a block.
     shared : int
         Dynamic shared memory a block, bytes.
 
@@ -360,14 +361,14 @@ def largest_gpu(arch: str) -> tuple[str, int] | None:
 
 
 def most_threads(arch: str, registers: int) -> int:
-    """Return how many threads a block has at most, by their registers.
+    """Return the most threads that a block can have, as far as its registers allow.
 
     Parameters
     ----------
     arch : str
-        One that the table does not have counts as the newest that it has.
+        The architecture; one that the table does not have counts as the newest that it has.
     registers : int
-        A thread; 0 leaves them out.
+        Registers a thread; 0 leaves them out.
 
     Raises
     ------

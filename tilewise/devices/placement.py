@@ -1,4 +1,4 @@
-"""A launch's arguments on the GPU, as the driver takes them."""
+"""Place a launch's arguments on the GPU, as the driver takes them."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Values:
     Parameters
     ----------
     data : sequence of bytes
-        One a parameter, in order.
+        The bytes of each parameter, in order.
 
     Attributes
     ----------
     words : ctypes array of c_uint64
-        Each value in turn, from a whole word on, and then a pointer to each.
+        Each value in turn, which starts at a whole word, and then a pointer to each.
     first : list of int
         The word at which each value begins.
     address : int
-        Of an array of pointers, one to each value; 0 where there are none.
+        The address of an array of pointers, one to each value; 0 if there are none.
     """
 
     def __init__(self, data: Sequence[bytes]) -> None:
@@ -55,14 +55,14 @@ class Values:
 
 
 class Placed:
-    """Arguments with every array on the GPU: NumPy's copied there, others where they lie.
+    """Arguments whose arrays are on the GPU: NumPy arrays are copied there, others stay in place.
 
     Parameters
     ----------
     context : Context
-        The current one.
+        The current context.
     kernel : str
-        Its name, for the messages.
+        The kernel's name, for the messages.
     arguments : sequence of ScalarArgument or ArrayArgument
 
     Attributes
@@ -129,7 +129,7 @@ class Placed:
 
 
 class _Place:
-    """Where an array of this or another library lies on this GPU."""
+    """The address of an array of this or another library on this GPU."""
 
     def __init__(self, context: Context, where: str, value: Any) -> None:
         if isinstance(value, GpuArray):
@@ -141,7 +141,7 @@ class _Place:
             self._owner = view
             self.pointer = int(view.ptr)
             ordinal = view.device_id
-        # cuda.core gives -1 to what lies on the host and the GPU can reach.
+        # cuda.core gives -1 for memory that lies on the host and that the GPU can reach.
         if ordinal not in (context.ordinal, -1):
             raise ValueError(
                 f"{where}: {described(value)} lies on GPU {ordinal}; this is GPU {context.ordinal}"

@@ -1,4 +1,4 @@
-"""A launch as the driver takes it: made once, and again with other addresses."""
+"""Prepare a launch for the driver once, and make it again with other addresses."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ready:
     context : Context
     function : CUfunction
     launch : Launch
-        Without its arguments.
+        The launch without its arguments.
     values : Values
 
     Attributes
@@ -94,15 +94,15 @@ def _cooperative(driver: Any) -> Any:
 
 
 class Prepared:
-    """A launch of one kernel that has been checked, to be made with addresses that come later.
+    """A launch of one kernel that has been checked, and gets its addresses later.
 
     Parameters
     ----------
     context : Context
-        The current one.
+        The current context.
     compiled : Compiled
     function : CUfunction
-        Of ``compiled``.
+        The driver's function of ``compiled``.
     launch : Launch
 
     Raises

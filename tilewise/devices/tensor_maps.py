@@ -1,4 +1,4 @@
-"""Tensor maps by the driver, and the same ones with other addresses."""
+"""Make tensor maps with the driver, and copies of them with other addresses."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from tilewise.tensor_map import check
 TEMPLATES = 4096  # maps that are remembered
 
 ADDRESS_BYTES = 8
-"""Where a map has its address: in as many first bytes. CUtensorMap is opaque, so that this is tried
-before it is relied on."""
+"""The number of first bytes in which a map has its address. CUtensorMap is opaque, so this is
+tested before it is relied on.
+"""
 _TRIED_ADDRESSES = (0x2_0000_0000, 0x5A5A_A5A5_5A50)
 
 
 @dataclass(slots=True)
 class _Kind:
-    """What maps have in common that differ by their places, extents and strides alone.
+    """The facts that maps share if they differ only by their places, extents and strides.
 
     Attributes
     ----------
@@ -29,7 +30,7 @@ class _Kind:
     tail : tuple
         The driver's arguments after the strides.
     is_patched : bool or None
-        Whether writing over the address gives the map of another; None until that is tried.
+        Whether writing over the address of one map gives another's map; None until that is tested.
     """
 
     dtype: Any
@@ -38,12 +39,12 @@ class _Kind:
 
 
 class TensorMaps:
-    """Makes tensor maps (CUDA driver API, ``cuTensorMapEncodeTiled``).
+    """Make tensor maps (CUDA driver API, ``cuTensorMapEncodeTiled``).
 
     Parameters
     ----------
     driver : module
-        ``cuda.bindings.driver``.
+        The module ``cuda.bindings.driver``.
     """
 
     def __init__(self, driver: Any) -> None:
@@ -62,14 +63,14 @@ class TensorMaps:
         return self._encode(self._kind(x), x, address)
 
     def template(self, x: TensorMap) -> bytes | None:
-        """The map with an address to be written over; None where that does not give another's.
+        """Return the map whose address is to be written over, or None if that gives no valid map.
 
         Raises
         ------
         ValueError
             As :meth:`encode`.
         """
-        key = x[1:]  # all but the place: a weight has the same map in many products
+        key = x[1:]  # everything but the place: a weight has the same map in many products
         found = self._templates.get(key)
         if found is not None:
             return found

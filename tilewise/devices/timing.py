@@ -15,11 +15,11 @@ _GRAPH_LAUNCHES = 200
 _MOST_FLUSHES = 100
 
 Enqueue = Callable[[Any], None]
-"""Puts work into the stream that it is given, and does not wait."""
+"""A function that enqueues work into the stream it is given, and does not wait."""
 
 
 class Timer:
-    """Times what is enqueued in a context's stream; one at a time, the context being current."""
+    """Time work enqueued in a context's stream, one at a time, while the context is current."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -28,7 +28,7 @@ class Timer:
             self._start, self._end = (context.call("cuEventCreate", 0) for _ in range(2))
 
     def seconds(self, enqueue: Enqueue, times: int = 1) -> float:
-        """Seconds that the work takes, ``times`` over; waits for it.
+        """Wait for the work, ``times`` over, and return the seconds that it takes.
 
         Raises
         ------

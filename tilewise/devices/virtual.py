@@ -1,4 +1,4 @@
-"""Arrays of zeros that take addresses, and memory only where they are touched."""
+"""Allocate arrays of zeros that take memory only for the pages that are touched."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ def zeros(
         ) from None
     advice = "MADV_NOHUGEPAGE" if is_written else "MADV_HUGEPAGE"
     if hasattr(mmap, advice):
-        with suppress(OSError):  # of a system that has no such pages
+        with suppress(OSError):  # a system may have no such pages
             pages.madvise(getattr(mmap, advice))
     return np.frombuffer(pages, kind, math.prod(extents)).reshape(extents)

@@ -44,7 +44,7 @@ from tilewise.places import Dim3
 __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 
 LANES = 16384
-"""Lanes of a batch: registers of this many lanes stay in a core's cache."""
+"""The number of lanes of a batch: registers of this many lanes stay in a core's cache."""
 _PROGRAMS = 128
 
 
@@ -61,7 +61,7 @@ class _Known:
 
 
 _programs: OrderedDict[tuple[str, str, bytes], _Known] = OrderedDict()
-"""Those that were launched last, by any emulator."""
+"""The programs that any emulator launched last."""
 _lock = threading.Lock()
 
 
@@ -98,15 +98,15 @@ class Emulator:
         return EmulatorArray.of(host, self._memory)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
-        """An array that nobody wrote yet: reading it before writing is a fault."""
+        """Return an array that nobody wrote yet: reading it before writing is a fault."""
         return EmulatorArray.unwritten(tuple(shape), np.dtype(dtype), self._memory)
 
     def zeros(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
-        """An array of zeros, of which only those take memory that a kernel reaches."""
+        """Return an array of zeros that takes memory only for the pages that a kernel touches."""
         return EmulatorArray.zeros(tuple(shape), np.dtype(dtype), self._memory)
 
     def module(self, compiled: Compiled) -> EmulatorModule:
-        """The variables of a kernel's module, as the source initializes them."""
+        """Return the variables of a kernel's module, as the source initializes them."""
         return EmulatorModule(self._memory, self._known(compiled).program, compiled)
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
@@ -117,7 +117,7 @@ class Emulator:
         return self._launch(compiled, launch, self._run, is_counting=launch.counts)
 
     def profile(self, compiled: Compiled, launch: Launch, whole: bool = False) -> LaunchReport:
-        """What a launch does, also of a grid that is too large to be run; no array changes.
+        """Return the report of a launch, even if the grid is too large to be run; no array changes.
 
         One block of each kind is run, and its counts multiplied: blocks are of one kind where it
         follows from the instructions that they run the same ones and reach memory alike. Where it
@@ -145,7 +145,7 @@ class Emulator:
         return replace(report, remarks=(*report.remarks, *remark))
 
     def sample(self, compiled: Compiled, launch: Launch, *, computes: bool = True) -> LaunchReport:
-        """As :meth:`profile`, but where that would run every block, this raises.
+        """Return what :meth:`profile` does, but raise if that would run every block.
 
         Parameters
         ----------
@@ -182,8 +182,8 @@ class Emulator:
         blocks : sequence of (int, int, int)
             Of the grid, each once.
         most : int
-            Events of a block that are kept. A longer run ends there, unfinished, and so does one
-            whose events have too many threads; its recording says that it is cut.
+            The most events of a block that are kept. A longer run ends there, unfinished, and so
+            does one whose events have too many threads; its recording says that it is cut.
 
         Returns
         -------
@@ -302,7 +302,7 @@ class Emulator:
         )
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
-        """Occupancy by the tables of the CUDA programming guide."""
+        """Return the occupancy, from the tables of the CUDA programming guide."""
         return occupancy.blocks_per_multiprocessor(self.arch, compiled.resources, threads, shared)
 
     def _check_together(self, launch: Launch, resources: Resources, declared: int) -> None:
@@ -325,12 +325,12 @@ class Emulator:
         return module
 
     def _most_threads(self, program: Program, compiled: Compiled) -> int:
-        """Return how many threads a block may have, by the kernel's bounds and its registers."""
+        """Return the most threads a block, as the kernel's bounds and its registers allow."""
         bound = program.kernel.most_threads or limits.MAX_THREADS
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
 
     def _known(self, compiled: Compiled) -> _Known:
-        # Of one PTX different assemblers make different machine code.
+        # Different assemblers make different machine code of one PTX.
         key = (compiled.ptx, compiled.symbol, compiled.cubin)
         with _lock:
             if key not in _programs:

@@ -48,27 +48,30 @@ from tilewise.devices.emulator.threads.registers import Registers
 from tilewise.errors import BarrierError
 
 PATIENCE = 256
-"""Polls (atomics, volatile and acquiring loads) of one group while others wait, after which one
-of them gets a turn: a thread that spins on a lock must not keep its holder from running. Loops
-that don't poll run to their end, so that their lanes meet behind them."""
+"""The polls (atomics, volatile and acquiring loads) of one group, while others wait, after which
+one of them gets a turn: a thread that spins on a lock must not keep its holder from running. Loops
+that don't poll run to their end, so that their lanes meet behind them.
+"""
 LEAST_PATIENCE = 8
-"""Polls after which other blocks get a turn, where they had turns and nobody ended."""
+"""The polls after which other blocks get a turn, if they had turns and nobody ended."""
 
 
 PATTERN_BYTES = 1 << 27
-"""Of patterns of shared addresses that are kept because they are another's, further on."""
+"""The bytes of the patterns of shared addresses that are kept because they are shifts of
+another's.
+"""
 
 
 @dataclass
 class Setup:
-    """What a machine works on, of one launch."""
+    """The inputs of a machine for one launch."""
 
     memory: GlobalMemory
     parameters: bytes
     symbols: dict[str, int]
     dynamic_shared: int
     rules: Rules | None
-    """How accesses are counted; None where they are not."""
+    """The rules by which accesses are counted; None if they are not counted."""
     faults: Faults
     sources: Sources
     is_checking: bool
@@ -82,7 +85,7 @@ class Setup:
 
 
 class Machine:
-    """Runs the batches of one launch.
+    """Run the batches of one launch.
 
     Parameters
     ----------
@@ -106,7 +109,8 @@ class Machine:
         self.all: Lanes
         self.forgetters: list[Callable[[], None]] = []
         self.pattern_room = PATTERN_BYTES
-        # What synchronises by more than barriers of the block needs the exact, slower checker.
+        # A program that synchronises by more than barriers of the block needs the exact, slower
+        # checker.
         is_ordered = self.is_checking and needed(program)
         self.ordering = Ordering(self) if is_ordered else None
         self.races: Races | Ordering = self.ordering or Races(self)
@@ -144,7 +148,7 @@ class Machine:
             build(self, op)
         self.footprints = Footprints(self) if setup.is_mapping else None
         self.tracker: Tracker | None = None
-        # Told of the bulk copies that reach shared memory, where somebody records.
+        # The recorders, if there are any, are told of the bulk copies that reach shared memory.
         self.watcher: Watcher | None = None
 
     def release(self) -> None:
@@ -176,9 +180,9 @@ class Machine:
         return any(name in self.program.shared_offsets for name in names)
 
     def counted_as(self, op: Op, width: int) -> tuple[int, int] | None:
-        """Width and offset at which a shared access is counted; None if a neighbour's is.
+        """Return the width and offset of the counted access; None if a neighbour is counted.
 
-        None too where nothing is counted.
+        It is None also if nothing is counted.
         """
         return None if self.rules is None else self.rules.accesses.get(op.index, (width, 0))
 
@@ -322,7 +326,7 @@ class Machine:
         return False
 
     def _run_other_blocks(self, polling: Lanes) -> None:
-        """Give the blocks of which none of these lanes is a turn.
+        """Give a turn to the blocks that have none of these lanes.
 
         A whole block that waits for another, its threads meeting at a barrier between two polls,
         stands lower than the block that it waits for each time. In which order blocks run changes
@@ -351,7 +355,7 @@ class Machine:
         self.groups[at] = lanes if there is None else self.union(there, lanes)
 
     def union(self, one: Lanes, other: Lanes) -> Lanes:
-        """Both sets; they have no lane in common."""
+        """Return the union of two sets, which have no lane in common."""
         count = one.count + other.count
         if count == self.geometry.count:
             return self.all
@@ -360,13 +364,13 @@ class Machine:
         return Lanes(self.geometry, index, count == self.live_count)
 
     def together(self, sets: Sequence[Lanes]) -> Lanes:
-        """All lanes of some sets, which have none in common."""
+        """Return the union of some sets, which have no lane in common."""
         if not sets:
             return Lanes(self.geometry, np.empty(0, np.intp), False)
         return functools.reduce(self.union, sets)
 
     def retire(self, lanes: Lanes) -> None:
-        """Lanes end."""
+        """Retire lanes that have ended."""
         self.live_count -= lanes.count
         self.progress += 1
         geometry = self.geometry

@@ -1,1 +1,1 @@
-"""Counters as the hardware has them: sectors, wavefronts, and accesses joined as by ptxas."""
+"""Count as the hardware does: sectors, wavefronts, and accesses joined as ptxas joins them."""

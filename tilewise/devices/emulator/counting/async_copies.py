@@ -1,4 +1,4 @@
-"""Sectors and wavefronts of ``cp.async``, as Nsight Compute counts them on an H200.
+"""Count the sectors and wavefronts of ``cp.async`` as Nsight Compute does on an H200.
 
 What a copy costs depends on both of its ends: on where its lanes read in global memory and on where
 they write in shared memory.
@@ -22,7 +22,7 @@ Addresses = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Cost:
-    """What one execution of a copy adds to the counters: of its read and of its write."""
+    """What one execution of a copy adds to the counters, by its read and by its write."""
 
     sectors: int
     bytes: int
@@ -34,7 +34,7 @@ def cost(
     to: Addresses, source: Addresses, sizes: npt.NDArray[Any], width: int, lanes: Lanes,
     bypasses: bool,
 ) -> Cost:  # fmt: skip
-    """Return what a copy of ``width`` bytes a lane costs.
+    """Return what a copy of ``width`` bytes a lane adds to the counters.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def cost(
 
 
 def _bypassing_sectors(to: Addresses, source: Addresses, lanes: Lanes) -> int:
-    """Sectors of copies past L1: each line that is read counts once a sector that it goes to."""
+    """Return the sectors of copies past L1: a line read counts once for each sector it goes to."""
     line, place = _numbered(source // LINE), _numbered(to // SECTOR)
     return distinct(line * (len(place) + 1) + place, lanes)
 
@@ -71,28 +71,30 @@ def _bypassing_sectors(to: Addresses, source: Addresses, lanes: Lanes) -> int:
 def _bypassing_wavefronts(
     to: Addresses, source: Addresses, full: npt.NDArray[np.bool_], lanes: Lanes
 ) -> int:
-    """Wavefronts of copies past L1: one for each line written and way in which pieces change place.
+    """Return the wavefronts of copies past L1: one for each line written and each permutation.
 
-    The way is which bits of a 16-byte piece's number in its 128 bytes differ between both ends.
-    Lanes that read less than all of their bytes have wavefronts of their own.
+    The permutation is the set of bits in which the number of a 16-byte piece within its 128 bytes
+    differs between source and destination. Lanes that read less than all of their bytes have
+    wavefronts of their own.
     """
     way = (source // _PIECE ^ to // _PIECE) % (LINE // _PIECE)
     return distinct((_numbered(to // LINE) * LINE + way) * 2 + full, lanes)
 
 
 def _numbered(values: Addresses) -> Addresses:
-    """Small numbers that are equal where the values are."""
+    """Return small numbers that are equal where the values are equal."""
     return np.unique(values, return_inverse=True)[1].astype(np.int64).reshape(values.shape)
 
 
 def _cached_wavefronts(
     to: Addresses, source: Addresses, width: int, lanes: Lanes
 ) -> tuple[int, int]:
-    """Wavefronts through L1, and how many of them are bank conflicts.
+    """Return the wavefronts of copies through L1, and how many of them are bank conflicts.
 
-    A copy of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter warps. Lanes
-    that write the same banks take turns, and of those of one turn, lanes that read the same banks
-    of the cache's lines, even the same bytes. A conflict is a wavefront beyond a part's first.
+    A copy of 4 bytes a lane is served at once, one of 8 bytes by half warps, one of 16 bytes by
+    quarter warps. Lanes that write the same banks take turns. Among the lanes of one turn, those
+    that read the same banks of the cache's lines take turns too, even if they read the same bytes.
+    A conflict is a wavefront beyond a part's first.
     """
     places = LINE // width  # in a row of all banks; also the lanes that are served at once
     slots = lanes.geometry.warp_count * WARP

@@ -26,7 +26,7 @@ KINDS = {"ld": "LDS", "st": "STS"}
 
 @dataclass(frozen=True)
 class Group:
-    """Accesses that ptxas joins to one.
+    """A group of accesses that ptxas joins into one.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class Group:
 
 
 def accesses_of(groups: Iterable[Group]) -> dict[int, Counted]:
-    """Return how the members of groups are counted, as ``Joining.accesses`` has it."""
+    """Return the widths and offsets at which the members of groups are counted."""
     found: dict[int, Counted] = {}
     for group in groups:
         first, *others = group.members
@@ -68,7 +68,7 @@ class Comparison:
     doubtful : frozenset of (int, str)
         The lines and kinds for which the machine code has other accesses than expected.
     reason : str
-        What the machine code has at the first of those lines, or why it can't be read.
+        The accesses that the machine code has at the first of those lines, or why it can't be read.
     """
 
     keys: Mapping[int, _Key]
@@ -162,7 +162,7 @@ def _difference(
     sides: Mapping[_Key, tuple[Counter[int], Counter[int]]],
     places: Mapping[int, str],
 ) -> str:
-    """What the machine code has at the first line where it has other accesses.
+    """Return a sentence on the first line where the machine code has other accesses.
 
     Lines of one number in several files count together, on both sides.
     """
@@ -178,7 +178,7 @@ def _difference(
 
 
 def _cause(expected: Counter[int], found: Counter[int]) -> str:
-    """What ptxas may have done where a line's accesses have more bytes, or fewer."""
+    """Return what ptxas may have done if a line's accesses have more bytes or fewer."""
     before, after = (sum(n * width for width, n in each.items()) for each in (expected, found))
     if after > before:
         return (

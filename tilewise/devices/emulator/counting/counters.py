@@ -14,7 +14,7 @@ NAMES = frozenset(field.name for field in fields(Counters))
 
 
 def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters]]:
-    """Counters of the whole launch and of each line of the kernel's own file."""
+    """Return the counters of the whole launch and of each line of the kernel's own file."""
     total = Counters()
     lines: dict[int, Counters] = {}
     for op in ops:
@@ -34,7 +34,7 @@ def count(ops: list[Op], sources: Sources) -> tuple[Counters, dict[int, Counters
 
 
 def _counts(op: Op) -> list[tuple[str, int]]:
-    """What one instruction adds to which counters."""
+    """Return the counters that one instruction adds to, each with the number added."""
     ran = op.lanes_run - op.lanes_off
     found = [("warp_instructions", op.warps_run), ("thread_instructions", op.lanes_run)]
     if op.barriers:

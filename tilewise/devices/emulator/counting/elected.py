@@ -19,7 +19,8 @@ from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.syntax import Instruction
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 
-# Of integers alone: the sum of floats depends on their order. An exchange keeps one lane's value.
+# Elected atomics are integer ones only: the sum of floats depends on their order. An exchange keeps
+# one lane's value.
 _OPERATIONS = frozenset(("add", "min", "max", "and", "or", "xor"))
 _INTEGERS = frozenset(("u32", "s32", "b32", "u64", "s64", "b64"))
 _SHARED = frozenset(("shared", "shared::cta", "shared::cluster"))
@@ -35,7 +36,7 @@ _Key = tuple[int, str, int]
 
 @dataclass(frozen=True)
 class Elected:
-    """Which atomics one lane of a warp executes for all.
+    """The atomics that one lane executes for its whole warp.
 
     Attributes
     ----------
@@ -122,7 +123,7 @@ def _starts(program: Program) -> list[int]:
 def _matched(
     indices: Sequence[int], machine: Sequence[str], blocks: Sequence[int]
 ) -> Sequence[str] | None:
-    """Which lanes execute each atomic of a line; None where that is not known.
+    """Return which lanes execute each atomic of a line, or None if that is not known.
 
     There may be more in the machine code: ptxas may unroll a loop, which changes no count.
     """

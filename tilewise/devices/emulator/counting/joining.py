@@ -69,7 +69,7 @@ class Joining:
 
     @cached_property
     def reason(self) -> str:
-        """Why the accesses of some lines are not confirmed; empty if those of all are."""
+        """Why the accesses of some lines are not confirmed; empty if all are confirmed."""
         return self.compare()
 
     @property
@@ -78,7 +78,7 @@ class Joining:
         return not self.reason
 
     def counted(self, index: int, width: int) -> Counted:
-        """Width and offset, in bytes, at which an access of ``width`` bytes is counted."""
+        """Return the width and offset, in bytes, of the counted access for one of ``width``."""
         return self.accesses.get(index, (width, 0))
 
 
@@ -149,7 +149,7 @@ class _Access:
 
     @property
     def family(self) -> tuple[int, int, bool]:
-        """Only accesses of one family join. Sign extension is a part of a narrow load."""
+        """The key of the accesses that may join. Sign extension is a part of a narrow load."""
         return self.root, self.size, self.is_signed
 
     @property
@@ -170,7 +170,7 @@ def _orders(instruction: Instruction) -> bool:
 
 
 class _Followed:
-    """A function, and what every way to join its accesses follows of it.
+    """A function, with the facts about it that every way to join its accesses needs.
 
     Attributes
     ----------
@@ -257,7 +257,7 @@ def _access(instruction: Instruction, values: Values, is_certain: bool) -> _Acce
 
 
 def _store_runs(stores: Iterable[_Access]) -> Iterator[list[_Access]]:
-    """Stores that follow one another within what one access may cover."""
+    """Yield runs of consecutive stores that lie within the bytes that one access may cover."""
     for key, run in groupby(stores, key=lambda s: (s.is_joinable, s.family, s.start // s.whole)):
         if key[0]:
             yield list(run)
@@ -294,7 +294,7 @@ def _groups(members: Iterable[_Access], base: int) -> Iterator[Group]:
 
 
 def _blocks(function: Function, over_branches: bool) -> tuple[set[int], set[int]]:
-    """Where basic blocks start, and instructions that do not run whenever their block does.
+    """Return where basic blocks start, and which instructions may not run with their block.
 
     With ``over_branches``, a short branch over a few instructions ends no block.
     """

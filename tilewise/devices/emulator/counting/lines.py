@@ -12,9 +12,9 @@ from tilewise.devices.emulator.ptx.sources import Sources
 
 
 def machine_lines(program: Program, compiled: Compiled) -> list[int]:
-    """Return the line that the machine code has for each instruction.
+    """Return the source line that the machine code records for each instruction.
 
-    Where the lines are those of PTX itself, it is the first one of the basic block
+    If the lines are lines of the PTX itself, an instruction has the first line of its basic block
     (:mod:`tilewise.compiler.ptx.lines`).
     """
     lines = [instruction.line for instruction in program.instructions]

@@ -1,4 +1,4 @@
-"""How the accesses of a program are counted, as far as its machine code decides that."""
+"""The rules by which a program's accesses are counted, as far as its machine code decides that."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tilewise.devices.emulator.ptx.program import Program
 
 @dataclass(frozen=True)
 class Rules:
-    """How the accesses of one program are counted.
+    """The rules by which the accesses of one program are counted.
 
     Attributes
     ----------
     joining : Joining
-        Of shared memory: which accesses ptxas joined.
+        The rule for shared memory: which accesses ptxas joined.
     elected : Elected
-        Of atomics: which ones a single lane of a warp executes.
+        The rule for atomics: which ones a single lane of a warp executes.
     """
 
     joining: Joining
@@ -34,14 +34,14 @@ class Rules:
 
     @property
     def accesses(self) -> Mapping[int, Counted]:
-        """The widths at which shared accesses are counted, as :class:`Joining` has them."""
+        """The widths at which shared accesses are counted, as :class:`Joining` gives them."""
         return self.joining.accesses
 
     @property
     def lanes(self) -> Mapping[int, str]:
-        """The lanes that execute atomics, as :class:`Elected` has them."""
+        """The lanes that execute atomics, as :class:`Elected` gives them."""
         return self.elected.lanes
 
     def doubt(self) -> str:
-        """Why counts are not the machine code's, each reason once; empty where they are."""
+        """Return why counts may differ from the machine code's; empty if they agree."""
         return "; ".join(dict.fromkeys(filter(None, (self.joining.reason, self.elected.reason))))

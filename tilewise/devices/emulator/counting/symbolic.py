@@ -1,8 +1,8 @@
-"""What can be said of an address without running the kernel: its parts and its alignment.
+"""Describe an address without running the kernel: its root, its constant and its alignment.
 
-Two accesses are neighbours where their addresses are one and the same unknown (the root) plus two
-constants. How far the root is aligned follows from how it is computed. Both are kept to what
-ptxas proves: a proof that it does not find joins nothing in the machine code.
+Two accesses are neighbours if their addresses are one and the same unknown (the root) plus two
+constants. The alignment of the root follows from how it is computed. Both are limited to what ptxas
+proves: if ptxas does not find a proof, it joins nothing in the machine code.
 """
 
 from __future__ import annotations
@@ -35,15 +35,16 @@ _NOTHING = 0  # the root of a constant, and of a plain address in the block's sh
 
 @dataclass(frozen=True)
 class Value:
-    """A root plus a constant.
+    """An address value: a root plus a constant.
 
     Attributes
     ----------
     root : int
         Names an unknown: equal roots are equal numbers. 0 for a constant alone.
     offset : int
+        The constant that is added to the root.
     zeros : int
-        How many of the root's low bits are known to be 0.
+        The number of the root's low bits that are known to be 0.
     """
 
     root: int
@@ -52,12 +53,12 @@ class Value:
 
     @property
     def alignment(self) -> int:
-        """How many low bits of the whole are known to be 0."""
+        """The number of low bits of the whole value that are known to be 0."""
         return min(self.zeros, trailing_zeros(self.offset))
 
 
 def trailing_zeros(number: int) -> int:
-    """Low bits of ``number`` that are 0; very many for 0 itself."""
+    """Return the number of low bits of ``number`` that are 0; a very large one for 0 itself."""
     return min((number & -number).bit_length() - 1, _MOST) if number else _MOST
 
 
@@ -91,9 +92,9 @@ class Writers:
     of : dict of str to list of Instruction
         The writers of each of these registers.
     zeros : dict of str to int
-        How many low bits of each are known to be 0.
+        The number of low bits of each register that are known to be 0.
     written : dict of int to tuple of str
-        Which of them an instruction writes, by its index.
+        The registers among these that an instruction writes, by the instruction's index.
     """
 
     def __init__(self, program: Program, function: Function, wanted: list[Address]) -> None:
@@ -107,10 +108,10 @@ class Writers:
         }
 
     def _alignments(self) -> dict[str, int]:
-        """Known low zero bits of every register, the fewest over all of its writers.
+        """Return the known low zero bits of every register, the fewest over all of its writers.
 
-        Starts from the most and goes down until nothing changes, so that a loop's pointer is
-        as aligned as its start and its step.
+        The search starts from the most and goes down until nothing changes, so that a loop's
+        pointer is as aligned as its start and its step.
         """
         zeros = dict.fromkeys(self.of, _MOST)
         changed = True
@@ -164,7 +165,7 @@ class Values:
     ----------
     program : Program
     writers : Writers
-        Of the registers that those addresses depend on.
+        The writers of the registers that those addresses depend on.
     is_plain : bool
         Whether an array's place is a plain number to ptxas, to which it adds an index as it
         adds any constant. Else it is a register's value, of which only the alignment is known:
@@ -253,7 +254,7 @@ class Values:
         return self._lasting[name]
 
     def _compute(self, instruction: Instruction) -> Value | None:
-        """What an instruction computes; None if that is an unknown of its own."""
+        """Return the value that an instruction computes; None if that is a new unknown."""
         opcode, operands = instruction.opcode, instruction.operands
         if len(operands) < 2 or not isinstance(operands[0], Register):
             return None
@@ -282,7 +283,7 @@ class Values:
 
 
 def _zeros_of(instruction: Instruction, sources: list[int]) -> int:
-    """Known low zero bits of a result from those of its sources."""
+    """Return the known low zero bits of a result, given those of its sources."""
     opcode, operands = instruction.opcode, instruction.operands
     if not sources or any(m in ("f16", "f32", "f64", "hi") for m in instruction.modifiers):
         return 0

@@ -1,4 +1,4 @@
-"""Sectors and wavefronts of one memory instruction, as the load-store unit makes them."""
+"""Count the sectors and wavefronts of one memory instruction, as the load-store unit makes them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ SECTOR = 32
 BANKS = 32
 ROWS = 8  # of a matrix that ldmatrix loads
 Wavefronts = Callable[[npt.NDArray[Any], int, Lanes], tuple[int, int]]
-"""Shared-memory wavefronts, and how many of them are bank conflicts, of some lanes' byte addresses
-and the bytes a lane."""
+"""A function of some lanes' byte addresses and the bytes a lane, which returns the shared-memory
+wavefronts and how many of them are bank conflicts.
+"""
 
 
 def _by_warp(values: npt.NDArray[np.int64], lanes: Lanes) -> npt.NDArray[np.int64]:
-    """``values`` of the lanes, a row a warp; -1 where a lane is not in the set."""
+    """Return the lanes' ``values``, one row a warp; -1 for a lane that is not in the set."""
     geometry = lanes.geometry
     if lanes.index is None and geometry.threads % WARP == 0:
         return values.reshape(-1, WARP)
@@ -30,7 +31,7 @@ def _by_warp(values: npt.NDArray[np.int64], lanes: Lanes) -> npt.NDArray[np.int6
 
 
 def _distinct(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """After sorting each row in place: where a value that is not -1 stands first."""
+    """Sort each row in place, then return where a value other than -1 stands first."""
     rows.sort(axis=1)
     first = np.empty(rows.shape, np.bool_)
     first[:, 0] = True
@@ -40,7 +41,7 @@ def _distinct(rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
 
 
 def sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
-    """32-byte sectors that the warps' requests touch, distinct within each warp.
+    """Return the number of 32-byte sectors that the warps touch, distinct within each warp.
 
     Parameters
     ----------
@@ -52,7 +53,7 @@ def sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
 
 
 def distinct(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
-    """Addresses that the warps' requests name, distinct within each warp.
+    """Return the number of addresses that the warps name, distinct within each warp.
 
     Parameters
     ----------
@@ -76,9 +77,9 @@ def atomic_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
 
 
 def whole_warp_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
-    """Sectors of atomics that one lane executes for each warp whose lanes are all active.
+    """Return the sectors of atomics if one lane executes each warp whose lanes are all active.
 
-    In every other warp, each lane executes its own.
+    In every other warp, each lane executes its own atomic.
 
     Parameters
     ----------
@@ -91,7 +92,7 @@ def whole_warp_sectors(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
 
 
 def _in_turn(rows: npt.NDArray[np.int64]) -> int:
-    """Sectors of atomics where lanes that share an address take turns; each row is a warp."""
+    """Return the sectors of atomics if lanes that share an address take turns; a row is a warp."""
     rows = np.sort(rows, axis=1)
     place = np.arange(WARP)
     is_new = np.ones(rows.shape, np.bool_)
@@ -101,12 +102,12 @@ def _in_turn(rows: npt.NDArray[np.int64]) -> int:
 
 
 def store_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tuple[int, int]:
-    """Shared-memory wavefronts of stores, and how many of them are bank conflicts.
+    """Return the shared-memory wavefronts of stores, and how many of them are bank conflicts.
 
-    A warp's access of 4 bytes a lane is served at once, of 8 by half warps, of 16 by quarter
-    warps. Of each such part, a bank serves one four-byte word a wavefront; lanes that want the
-    same word share it. A conflict is a wavefront beyond a part's first. (As Nsight Compute counts
-    them on an H200.)
+    A warp's access of 4 bytes a lane is served at once, one of 8 bytes by half warps, one of 16
+    bytes by quarter warps. In each such part, a bank serves one four-byte word a wavefront; lanes
+    that want the same word share it. A conflict is a wavefront beyond a part's first. (Nsight
+    Compute counts them so on an H200.)
 
     Parameters
     ----------
@@ -141,10 +142,10 @@ def load_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tu
 
 
 def matrix_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> tuple[int, int]:
-    """Shared-memory wavefronts of ``ldmatrix`` and ``stmatrix``, and their bank conflicts.
+    """Return the shared-memory wavefronts of ``ldmatrix`` and ``stmatrix``, and their conflicts.
 
     Each 8 x 8 matrix is served by itself: its eight rows of 16 bytes, whose addresses eight lanes
-    give, fill the 32 banks once where no two of them lie in the same banks. Rows at one address
+    give, fill the 32 banks once if no two of them lie in the same banks. Rows at one address
     share their words. A conflict is a wavefront beyond a matrix's first.
 
     Parameters
@@ -154,7 +155,7 @@ def matrix_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> 
     width : int
         Bytes of a row: 16.
     lanes : Lanes
-        Those whose addresses are used: of a warp, the first 8, 16 or all 32.
+        The lanes whose addresses are used: the first 8, 16 or all 32 of a warp.
     """
     return _turns(_words(addresses, lanes), width // 4, ROWS)
 
@@ -165,14 +166,17 @@ def _words(addresses: npt.NDArray[Any], lanes: Lanes) -> npt.NDArray[np.int64]:
 
 
 def _are_paired(rows: npt.NDArray[np.int64], distance: int) -> npt.NDArray[np.bool_]:
-    """Of each warp, whether every lane wants what the one at a distance does, if both are there."""
+    """Return for each warp whether every lane's word equals that of the lane at a distance.
+
+    A lane that is not there equals every other.
+    """
     other = rows[:, np.arange(WARP) ^ distance]
     paired: npt.NDArray[np.bool_] = ((rows == other) | (rows < 0) | (other < 0)).all(axis=1)
     return paired
 
 
 def _turns(rows: npt.NDArray[np.int64], words: int, at_once: int) -> tuple[int, int]:
-    """Wavefronts and conflicts of warps of which so many lanes are served at once."""
+    """Return wavefronts and conflicts of warps of which ``at_once`` lanes are served at once."""
     parts = rows.reshape(-1, at_once)
     spread = parts[:, :, None] + np.arange(words)
     wanted = np.where(parts[:, :, None] < 0, -1, spread).reshape(len(parts), at_once * words)

@@ -1,1 +1,1 @@
-"""What a machine runs for each PTX instruction; some of them have a room of their own."""
+"""Build what a machine runs for each PTX instruction; some have a room of their own."""

@@ -1,4 +1,4 @@
-"""``atom`` and ``red``: lanes change one place in turn (PTX ISA 9.7.13.5)."""
+"""Run ``atom`` and ``red``: lanes change one place in turn (PTX ISA 9.7.13.5)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Data = npt.NDArray[Any]
 Update = Callable[..., Data]
-"""Old value and operands to new value."""
+"""A function that takes the old value and the operands, and returns the new value."""
 
 
 def _increment(old: Data, limit: Data) -> Data:
@@ -48,10 +48,10 @@ _FLOATS = ("f16", "bf16", "f16x2", "bf16x2", "f32", "f64")
 
 
 def _update(name: str, type_: str, is_global: bool) -> Update:
-    """What an operation does to one place in global or in shared memory.
+    """Return the function that an operation applies to a place in global or in shared memory.
 
-    Sums of float32 in global memory take subnormals for zeros, and give zeros for them; those in
-    shared memory do not (CUDA C++ Programming Guide, "Floating-Point Standard"; PTX ISA, atom).
+    Sums of float32 in global memory flush subnormal operands and results to zero; sums in shared
+    memory do not (CUDA C++ Programming Guide, "Floating-Point Standard"; PTX ISA, atom).
     """
     if name in _UPDATES:
         return _UPDATES[name]
@@ -115,7 +115,7 @@ def _atomic(machine: Machine, op: Op) -> None:
 
 
 def _is_unread(machine: Machine, op: Op, target: Operand | None) -> bool:
-    """Return whether a destination's register stands in no other instruction of its function."""
+    """Return whether no other instruction of the function uses a destination's register."""
     program = machine.program
     if not isinstance(target, Register):
         return True
@@ -137,7 +137,7 @@ def _vectors(
     count: int,
     is_reduction: bool,
 ) -> Callable[[Lanes], None]:
-    """Vectors in global memory, each element atomic by itself."""
+    """Return a function that updates vectors in global memory, each element atomically."""
     target = None if is_reduction else operands.pop(0)
     address, source = operands
     if not isinstance(address, Address) or not isinstance(source, Vector):

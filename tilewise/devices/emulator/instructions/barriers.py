@@ -1,4 +1,4 @@
-"""``bar`` and ``barrier``: the barriers of a block and of a warp (PTX ISA 9.7.13.1, 9.7.13.2)."""
+"""Run the barriers of a block and of a warp: ``bar``, ``barrier`` (PTX ISA 9.7.13.1, 9.7.13.2)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _sync(machine: Machine, op: Op) -> None:
-    """``bar``, ``barrier``: sync, arrive, red; and ``bar.warp.sync``."""
+    """Build ``bar`` and ``barrier`` (sync, arrive, red), and ``bar.warp.sync``."""
     instruction = op.instruction
     words = Words(instruction.opcode, instruction.modifiers)
     if words.flag("warp"):
@@ -72,8 +72,9 @@ def _sync(machine: Machine, op: Op) -> None:
 
 
 def _warp_sync(machine: Machine, op: Op) -> None:
-    """``__syncwarp``: the lanes of a warp that the mask names wait for each other, wherever
-    in the program they call it."""
+    """Build ``__syncwarp``: the lanes of a warp that the mask names wait for each other, wherever
+    in the program they call it.
+    """
     read = machine.registers.reader(op, op.instruction.operands[0], "u32", picked=True)
 
     def meet(lanes: Lanes, masks: Mask) -> None:

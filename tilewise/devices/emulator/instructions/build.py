@@ -46,7 +46,7 @@ _BUILDERS: dict[str, Callable[[Machine, Op], None]] = {
     **wgmma.BUILDERS,
     **wmma.BUILDERS,
 }
-"""By opcode, or by an opcode and its first modifiers; the longest that fits knows it."""
+"""The builders by opcode, or by an opcode and its first modifiers; the longest match is used."""
 
 
 def build(machine: Machine, op: Op) -> None:
@@ -64,9 +64,10 @@ def build(machine: Machine, op: Op) -> None:
 
 
 class _WhenReached:
-    """Runs an instruction on registers, and makes it runnable before the first time.
+    """Run an instruction on registers, and build it the first time that it is reached.
 
-    A class, because a function that knows itself is a circle that only the garbage collector ends.
+    This is a class because a function that refers to itself is a cycle, which only the garbage
+    collector frees.
     """
 
     def __init__(self, machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> None:
@@ -80,7 +81,7 @@ class _WhenReached:
             _make(self.machine, op, self.builder)
             self.made = op.run
             if called is not self:
-                op.run = called  # It is wrapped, and what wraps it goes on calling this.
+                op.run = called  # The wrapper of ``op.run`` keeps calling this object.
         self.made(lanes)
 
 
@@ -154,7 +155,7 @@ def _guard(machine: Machine, op: Op) -> None:
 
 
 def _arithmetic(machine: Machine, op: Op) -> None:
-    """Everything that takes registers to registers."""
+    """Build every instruction that reads registers and writes registers."""
     instruction = op.instruction
     meaning = resolve(instruction.opcode, instruction.modifiers)
     operands = instruction.operands
@@ -214,7 +215,7 @@ def _carrying(
     readers: list[Callable[[Lanes], Value]],
     writers: list[Callable[[Lanes, Value], None] | None],
 ) -> Callable[[Lanes], None]:
-    """Extended-precision arithmetic: the carry flag is one more register of each function."""
+    """Build extended-precision arithmetic: the carry flag is one more register of each function."""
     read_carry, write_carry = machine.registers.carry(op)
     write = writers[0]
     assert write is not None

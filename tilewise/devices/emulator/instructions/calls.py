@@ -66,7 +66,7 @@ class Calls:
         return self._storages[key]
 
     def site(self, op: Op, results: list[str], arguments: list[str]) -> None:
-        """Remember what a call passes, and where its results go."""
+        """Record the arguments of a call, and where its results go."""
         self._sites[op.index] = (results, arguments)
 
     def _copy(self, lanes: Lanes, source: tuple[str, str], target: tuple[str, str]) -> None:
@@ -77,7 +77,7 @@ class Calls:
         data.copy_origin(to, lanes.numbers, size)
 
     def enter(self, op: Op, lanes: Lanes, callee: str) -> Groups:
-        """Lanes call a function."""
+        """Return the groups of lanes after the lanes call a function."""
         machine, program = self.machine, self.machine.program
         function = next(f for f in program.functions if f.name == callee)
         caller = program.function_of(op.index)
@@ -144,7 +144,7 @@ class Calls:
                 storage.data.reshape(-1, storage.pitch)[lanes] = rows[lanes]
 
     def leave(self, op: Op, lanes: Lanes) -> Groups:
-        """Lanes return, each to its caller."""
+        """Return the groups of lanes after the lanes return, each to its caller."""
         program = self.machine.program
         name = program.function_of(op.index)
         function = next(f for f in program.functions if f.name == name)
@@ -172,7 +172,7 @@ class Calls:
         return went
 
     def seen_from(self, op: Op, lane: int) -> SourceLine:
-        """The line of an instruction that a lane is at, with the calls that it stands in."""
+        """Return the line of the instruction that a lane is at, with the calls around it."""
         if self.depth is None:
             return op.source
         sites = [int(self._return_to[d][lane]) - 1 for d in reversed(range(self.depth[lane]))]
@@ -214,7 +214,7 @@ class Calls:
             self.machine.undefined.check_taken(op, lanes, local, places, "prints it")
 
     def read_local(self, lane: int, address: int) -> bytes:
-        """What follows a generic address of local memory, of one lane."""
+        """Return the bytes that follow a generic address in the local memory of one lane."""
         offset = address - LOCAL_WINDOW
         local = self.machine.local
         if not 0 <= offset < local.size:
@@ -224,7 +224,7 @@ class Calls:
 
 
 def _print(machine: Machine, op: Op, lanes: Lanes) -> None:
-    """``vprintf(format, arguments)``."""
+    """Build ``vprintf(format, arguments)``."""
     calls = machine.calls
     formats, arguments = calls.argument(op, 0, "uint64"), calls.argument(op, 1, "uint64")
     budget = machine.setup.budget
@@ -250,7 +250,7 @@ def _print(machine: Machine, op: Op, lanes: Lanes) -> None:
 
 
 def _assert_failed(machine: Machine, op: Op, lanes: Lanes) -> None:
-    """``__assertfail(message, file, line, function, size of a character)``."""
+    """Build ``__assertfail(message, file, line, function, size of a character)``."""
     calls, lane = machine.calls, int(lanes.numbers[0])
     message, file, function = (
         calls.read_string(int(calls.argument(op, i, "uint64")[lane])).decode(errors="replace")

@@ -21,7 +21,8 @@ def _barrier(machine: Machine, op: Op) -> None:
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     words.flag("cluster")
     action = words.one_of(("arrive", "wait"))
-    # A relaxed arrival goes with a fence of its own; both together order as the released one.
+    # A relaxed arrival goes with a fence of its own; both together order memory as a releasing
+    # arrival does.
     words.one_of(("release", "relaxed") if action == "arrive" else ("acquire",))
     words.flag("aligned")
     words.done(bool(action))
@@ -32,7 +33,7 @@ def _barrier(machine: Machine, op: Op) -> None:
 
 
 def _map(machine: Machine, op: Op) -> None:
-    """``mapa``: the address, in another block, of what has this address in the own block."""
+    """Build ``mapa``: an address in the own block becomes the same address in another block."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     words.flag("shared::cluster")
     type_ = words.type("u32", "u64")
@@ -45,7 +46,7 @@ def _map(machine: Machine, op: Op) -> None:
     def run(lanes: Lanes) -> None:
         address = np.broadcast_to(read(lanes), lanes.count)
         wanted = np.broadcast_to(read_rank(lanes), lanes.count).astype(np.int64)
-        # What has no block is no fault before it is used.
+        # An address of no block is no fault before it is used.
         above = np.minimum(wanted, _RANKS) << RANK_SHIFT
         plain = address & ~address.dtype.type(_RANKS << RANK_SHIFT)
         write(lanes, plain | above.astype(address.dtype))
@@ -54,7 +55,7 @@ def _map(machine: Machine, op: Op) -> None:
 
 
 def _rank_of(machine: Machine, op: Op) -> None:
-    """``getctarank``: the rank of the block that an address belongs to."""
+    """Build ``getctarank``: the rank of the block that an address belongs to."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     words.flag("shared::cluster")
     type_ = words.type("u32", "u64")
@@ -71,7 +72,7 @@ def _rank_of(machine: Machine, op: Op) -> None:
 
 
 def _nothing(machine: Machine, op: Op) -> None:
-    """``setmaxnreg`` and ``griddepcontrol`` have no effect here."""
+    """Build ``setmaxnreg`` and ``griddepcontrol``, which have no effect here."""
 
 
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {

@@ -1,4 +1,4 @@
-"""Branches and ends (PTX ISA 9.7.12)."""
+"""Run branches and exits (PTX ISA 9.7.12)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _branch(machine: Machine, op: Op) -> None:
 
 
 def _indexed_branch(machine: Machine, op: Op) -> None:
-    """``brx.idx``: a switch."""
+    """Build ``brx.idx``, which is a switch."""
     if set(op.instruction.modifiers) - {"uni", "idx"}:
         raise op.unsupported()
     index, table = op.instruction.operands

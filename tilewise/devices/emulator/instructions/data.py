@@ -1,4 +1,4 @@
-"""Moving data: ``ld``, ``st``, ``mov``, ``cvta``, and what orders memory (PTX ISA 9.7.9)."""
+"""Move data with ``ld``, ``st``, ``mov`` and ``cvta``, and order memory (PTX ISA 9.7.9)."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def _is_in_space(machine: Machine, op: Op) -> None:
 
 
 def _ordering(machine: Machine, op: Op) -> None:
-    """Fences, prefetches and sleeps change no value: lanes here see memory in program order."""
+    """Build fences, prefetches and sleeps, which change no value: lanes run in program order."""
     checks = machine.race_checks if is_fence(op.instruction) else ()
 
     def run(lanes: Lanes) -> None:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Places = Callable[[Lanes], tuple[Lanes, Index, Index]]
-"""Gives the lanes whose addresses are in shared memory, their blocks' rows, and offsets."""
+"""A function that returns the lanes whose addresses are in shared memory, their blocks' rows, and
+offsets.
+"""
 
 
 def _places(machine: Machine, op: Op, space: str, address: Any) -> Places:
@@ -76,7 +78,7 @@ def _mbarrier(machine: Machine, op: Op) -> None:
 
 
 def _manage(machine: Machine, op: Op, words: Words, action: str) -> None:
-    """``init``, ``inval``, ``expect_tx``, ``complete_tx``."""
+    """Build ``init``, ``inval``, ``expect_tx`` and ``complete_tx``."""
     space = _space(words)
     words.done()
     address, *rest = op.instruction.operands
@@ -174,8 +176,9 @@ def _pending_count(machine: Machine, op: Op, words: Words) -> None:
 
 
 def _after_copies(machine: Machine, op: Op) -> None:
-    """``cp.async.mbarrier.arrive``: an arrival when the thread's ``cp.async`` are done, as they
-    are at once. Without ``.noinc`` the phase is given one arrival more to wait for before."""
+    """Build ``cp.async.mbarrier.arrive``: an arrival when the thread's ``cp.async`` are done, as
+    they are at once. Without ``.noinc``, the phase first gets one more arrival to wait for.
+    """
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     words.check(words.flag("async") and words.flag("mbarrier") and words.flag("arrive"))
     counts = int(words.flag("noinc"))
@@ -193,7 +196,7 @@ def _after_copies(machine: Machine, op: Op) -> None:
 
 
 def _group(engine: str) -> Callable[[Machine, Op], None]:
-    """``commit_group`` and ``wait_group``: the work is done at once, so they only order it."""
+    """Build ``commit_group`` and ``wait_group``, which only order work that is done at once."""
 
     def build(machine: Machine, op: Op) -> None:
         is_commit = "commit_group" in op.instruction.modifiers
@@ -219,7 +222,7 @@ def _proxy_fence(machine: Machine, op: Op) -> None:
 
 
 def _nothing(machine: Machine, op: Op) -> None:
-    """``wgmma.fence``: its work is done at once and needs no fence."""
+    """Build ``wgmma.fence``, which does nothing: the work is done at once and needs no fence."""
 
 
 BUILDERS: dict[str, Callable[[Machine, Op], None]] = {

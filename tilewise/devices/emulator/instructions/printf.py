@@ -1,9 +1,9 @@
-"""``printf`` as a kernel calls it: a format and a packed argument buffer become text.
+"""Format a kernel's ``printf``: a format and a packed argument buffer become text.
 
 NVRTC lowers ``printf`` to ``vprintf(format, buffer)``. The buffer holds the arguments one after
-another, each at its natural alignment, after C's default promotions: an integer of 32 bits or
-less takes four bytes, ``long long``, ``double`` and pointers take eight, ``float`` has become
-``double``. The text is what the C library makes of it (glibc's, where C leaves a choice).
+another, each at its natural alignment, after C's default promotions: an integer of 32 bits or less
+takes four bytes, ``long long``, ``double`` and pointers take eight, ``float`` has become
+``double``. The text is the one that the C library formats (glibc's, if C leaves a choice).
 
 Source: CUDA C++ Programming Guide, "Formatted Output"; ISO C17 7.21.6.1.
 """
@@ -76,7 +76,7 @@ def format_printf(
 
 
 def argument_places(fmt: bytes) -> list[tuple[int, int]]:
-    """Where in the packed arguments those lie that ``fmt`` takes: first byte and end of each."""
+    """Return the first byte and the end of each packed argument that ``fmt`` takes."""
     reader = _Arguments(bytes(16 * (len(fmt) + 1)))
     for piece in _pieces(fmt):
         if not isinstance(piece, bytes):
@@ -85,7 +85,7 @@ def argument_places(fmt: bytes) -> list[tuple[int, int]]:
 
 
 def count_arguments(fmt: bytes) -> int:
-    """What the device's ``printf`` returns: the number of arguments that ``fmt`` takes.
+    """Return the number of arguments that ``fmt`` takes, as the device's ``printf`` does.
 
     Source: CUDA C++ Programming Guide, "Formatted Output".
     """
@@ -110,7 +110,7 @@ def _pieces(fmt: bytes) -> Iterator[bytes | re.Match[bytes]]:
 
 
 class _Arguments:
-    """Reads the packed buffer from front to back."""
+    """Read the packed buffer from front to back."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -140,7 +140,7 @@ class _Arguments:
 
 @dataclass(frozen=True)
 class _Spec:
-    """One conversion, its ``*`` resolved."""
+    """One conversion, its ``*`` replaced by the number given."""
 
     flags: str
     width: int
@@ -168,7 +168,7 @@ class _Spec:
         )
 
     def pad(self, text: bytes, zeros_after: int | None = None) -> bytes:
-        """``text`` in the field; ``zeros_after`` is where zeros may go, None for nowhere."""
+        """Return ``text`` padded to the field; zeros go after ``zeros_after``, None for nowhere."""
         missing = self.width - len(text)
         if missing <= 0:
             return text
@@ -233,7 +233,7 @@ def _floating(spec: _Spec, value: float) -> bytes:
 
 
 def _hexadecimal(magnitude: float, precision: int | None, point: bool) -> str:
-    """``%a`` without sign and ``0x``."""
+    """Return a number as ``%a`` writes it, without sign and ``0x``."""
     bits = int.from_bytes(struct.pack("<d", magnitude), "little")
     exponent, fraction = bits >> 52, bits & (1 << 52) - 1
     significand = fraction | (1 << 52 if exponent else 0)

@@ -26,7 +26,7 @@ _WORD = np.dtype("u4")
 
 
 def _replace(machine: Machine, op: Op) -> None:
-    """One field of a map: a store into it."""
+    """Build ``tensormap.replace`` of one field of a map, which is a store into it."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("replace") and words.flag("tile") and words.flag("b1024")
     name = words.one_of(tuple(FIELDS))

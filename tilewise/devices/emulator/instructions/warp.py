@@ -1,4 +1,4 @@
-"""Instructions in which the lanes of a warp see each other (PTX ISA 9.7.9.6, 9.7.13)."""
+"""Run the instructions that exchange values between a warp's lanes (PTX ISA 9.7.9.6, 9.7.13)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Slots = npt.NDArray[Any]
 
 
 def _slots(values: Any, lanes: Lanes) -> Slots:
-    """Values of the lanes in places of 32 a warp; zero where no lane is."""
+    """Return the lanes' values in 32 slots a warp; zero in a slot without a lane."""
     geometry = lanes.geometry
     slots = np.zeros(geometry.warp_count * WARP, values.dtype)
     slots[lanes.pick(geometry.slot_of)] = values
@@ -41,7 +41,7 @@ def _meeting(machine: Machine, op: Op, mask: Operand, meet: Meet) -> None:
 
 
 def _targets(machine: Machine, op: Op, type_: str) -> tuple[Writer | None, Writer | None]:
-    """Writers of a ``d`` or ``d|p`` destination."""
+    """Return the writers of a ``d`` or ``d|p`` destination."""
     target = op.instruction.operands[0]
     if not isinstance(target, Pair):
         return machine.registers.writer(op, target, type_), None
@@ -94,7 +94,7 @@ def _shuffle(machine: Machine, op: Op) -> None:
 
 
 def _check_sources(op: Op, lanes: Lanes, masks: Mask, source: npt.NDArray[np.int32]) -> None:
-    """A shuffle's value is undefined where it comes from a lane that does not take part."""
+    """Mark a shuffle's value as undefined if it comes from a lane that does not take part."""
     is_whole = lanes.index is None and lanes.geometry.threads % WARP == 0
     if is_whole and (masks == ALL_LANES).all():
         return

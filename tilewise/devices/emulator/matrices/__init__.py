@@ -1,1 +1,1 @@
-"""Products of small matrices by the tensor cores, of a warp and of a warpgroup."""
+"""Multiply small matrices as the tensor cores do, by a warp or by a warpgroup."""

@@ -1,5 +1,6 @@
-"""Which elements of a matrix a thread's registers hold, where warps multiply matrices
-(PTX ISA 9.7.14 and 9.7.15), and the sums of such products."""
+"""Map a thread's registers to elements of a matrix, for the products of warps (PTX ISA 9.7.14 and
+9.7.15), and form the sums of such products.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def words_of(tiles: Values) -> Values:
 
 
 def float_matrix(registers: Values, warps: int) -> Values:
-    """D of float from its registers, and the way back by :func:`float_registers`.
+    """Return the matrix D of float held in registers; :func:`float_registers` is the inverse.
 
     Register 4 j + 2 h + c of lane l of warp w is row 16 w + 8 h + l / 4 and column
     8 j + 2 (l % 4) + c.
@@ -55,7 +56,7 @@ def float_matrix(registers: Values, warps: int) -> Values:
     ----------
     registers : ndarray, shape (registers, lanes)
     warps : int
-        That hold one D together, 16 rows each.
+        The warps that hold one D together, 16 rows each.
 
     Returns
     -------
@@ -67,7 +68,7 @@ def float_matrix(registers: Values, warps: int) -> Values:
 
 
 def float_registers(d: Values) -> Values:
-    """Registers of D, of shape (registers, lanes): the inverse of :func:`float_matrix`."""
+    """Return D's registers, of shape (registers, lanes): the inverse of :func:`float_matrix`."""
     groups, rows, columns = d.shape
     parts = d.reshape(groups, rows // 16, 2, 8, columns // 8, 4, 2).transpose(4, 2, 6, 0, 1, 3, 5)
     return np.ascontiguousarray(parts).reshape(columns // 2, -1)
@@ -91,7 +92,7 @@ def half_registers(d: Values) -> Values:
 
 
 def numbers_of(bits: Values, type_: str) -> npt.NDArray[np.float64]:
-    """16-bit patterns as double."""
+    """Return 16-bit patterns as float64."""
     if type_ == "f16":
         return bits.view(np.float16).astype(np.float64)
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
@@ -99,7 +100,7 @@ def numbers_of(bits: Values, type_: str) -> npt.NDArray[np.float64]:
 
 @dataclass
 class Sum:
-    """C and D of a product, in registers: ``float``, ``int`` or two ``half`` each."""
+    """The matrices C and D of a product, in registers: ``float``, ``int`` or two ``half`` each."""
 
     type: str
     read: list[Reader]
@@ -117,7 +118,7 @@ class Sum:
         return cls(type_, read, write, warps, saturates)
 
     def held(self, name: str) -> Held:
-        """Which elements of D lanes hold."""
+        """Return which elements of D the lanes hold."""
         halves = self.type == "f16"
         matrix = half_matrix if halves else float_matrix
         count, lanes = len(self.write), WARP * self.warps

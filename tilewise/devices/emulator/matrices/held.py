@@ -1,7 +1,7 @@
-"""Which elements of a matrix each lane holds, as the instructions themselves have it.
+"""Say which elements of a matrix each lane holds, as the instructions define it.
 
-The layouts are read from the tables and functions by which the instructions compute, so that what
-is shown and what is computed can't differ.
+The layouts are read from the tables and functions with which the instructions compute, so that the
+layouts shown and those computed with can't differ.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Held:
         ``"A"``, ``"B"``, ``"D"``; or ``"rows"`` for those that ``ldmatrix`` and ``stmatrix`` move,
         a row a lane's address.
     type : str
-        Of its elements, as PTX has it.
+        The elements' type, as PTX writes it.
     rows, columns : int
     row, column : ndarray of intp, shape (lanes, elements)
         The place of each element that a lane holds, in the order of its registers.
@@ -50,7 +50,7 @@ class Held:
 
     @classmethod
     def of_tile(cls, name: str, type_: str, tile: Tile, packed: int, depth: int = 1) -> Held:
-        """What the lanes of a warp hold, by a table."""
+        """Return the elements that the lanes of a warp hold, from a table."""
         return cls(name, type_, tile.rows, tile.columns, tile.row, tile.column, packed, depth)
 
     @classmethod
@@ -58,7 +58,7 @@ class Held:
         cls, name: str, type_: str, matrix: Callable[[Values], Values], registers: int, lanes: int,
         halves: bool,
     ) -> Held:  # fmt: skip
-        """What lanes hold, by the function that makes a matrix of their registers.
+        """Return the elements that lanes hold, from a function of their registers.
 
         Parameters
         ----------

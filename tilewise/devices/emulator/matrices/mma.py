@@ -1,8 +1,8 @@
-"""Products of small matrices by a warp, and their way to and from shared memory
-(PTX ISA 9.7.14: ``mma``, ``ldmatrix``, ``stmatrix``, ``movmatrix``).
+"""Multiply small matrices by a warp, and move them to and from shared memory (PTX ISA 9.7.14:
+``mma``, ``ldmatrix``, ``stmatrix``, ``movmatrix``).
 
 Products of 16-bit numbers are formed here, all others by ``multiply`` beside it; ``products``
-says how sums are rounded.
+rounds the sums.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ _SHAPES = {
     "u4": ("m8n8k32", "m16n8k32", "m16n8k64"),
     "b1": ("m8n8k128", "m16n8k128", "m16n8k256"),
 }
-"""By the type of A."""
+"""The shapes of a product, by the type of A."""
 _TOGETHER = (("e4m3", "e5m2"), ("s8", "u8"), ("s4", "u4"))
-"""Types of A and B that need not be the same."""
+"""The types that A and B may have together, although they differ."""
 _SUMS = {"f16": ("f32", "f16"), "e4m3": ("f32", "f16"), "e5m2": ("f32", "f16"), "f64": ("f64",),
          "bf16": ("f32",), "tf32": ("f32",)}  # fmt: skip
 _ALL_SHAPES = tuple(dict.fromkeys(each for shapes in _SHAPES.values() for each in shapes))
 
 
 def _multiply(machine: Machine, op: Op) -> None:
-    """``mma.sync`` of dense matrices."""
+    """Build ``mma.sync`` of dense matrices."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("sync") and words.flag("aligned")
     shape = words.one_of(_ALL_SHAPES)
@@ -103,7 +103,7 @@ def _multiply(machine: Machine, op: Op) -> None:
 
 
 def _multiply_halves(machine: Machine, op: Op, shape: str, type_: str, d_type: str) -> None:
-    """``m16n8k8`` and ``k16`` of 16-bit numbers, by the quickest way: programs have many."""
+    """Build ``m16n8k8`` and ``k16`` of 16-bit numbers, in the quickest way: programs have many."""
     d, a, b, c = op.instruction.operands
     op.flops_a_lane = 2 * 16 * 8 * int(shape[6:]) // WARP
     op.tensor_type = tensor_type(type_, d_type)
@@ -125,13 +125,13 @@ def _multiply_halves(machine: Machine, op: Op, shape: str, type_: str, d_type: s
 
 
 def _right(registers: Values) -> Values:
-    """B of 16 bits, (warps, k, 8): its registers are those of its transpose, 8 x 8 each."""
+    """Return B of 16 bits, (warps, k, 8): its registers are those of its transpose, 8 x 8 each."""
     tiles = tiles_of(registers)
     return tiles.transpose(1, 0, 3, 2).reshape(tiles.shape[1], -1, 8)
 
 
 def _rows(machine: Machine, op: Op) -> None:
-    """``ldmatrix`` and ``stmatrix``: one, two or four 8 x 8 matrices, a row a lane's address."""
+    """Build ``ldmatrix`` and ``stmatrix``: 1, 2 or 4 matrices of 8 x 8, a row a lane's address."""
     instruction = op.instruction
     words = Words(instruction.opcode, instruction.modifiers)
     is_whole = words.flag("sync") and words.flag("aligned") and words.flag("m8n8")
@@ -177,7 +177,7 @@ def _rows(machine: Machine, op: Op) -> None:
             ):
                 write(lanes, value)
 
-        # Of each half of a word, the number that it has among those of all rows.
+        # The index of each half of a word among the halves of all rows.
         halves = registers_of(np.arange(64 * count, dtype=np.uint16))
         number = halves.view(np.uint16).reshape(count, WARP, 2).repeat(2, axis=2).astype(np.intp)
         op.spread = np.stack((number // 8, number % 8 * 2 + np.arange(4) % 2), axis=1)
@@ -195,7 +195,7 @@ def _rows(machine: Machine, op: Op) -> None:
 
 
 def _turn(machine: Machine, op: Op) -> None:
-    """``movmatrix``: an 8 x 8 matrix transposed, from registers to registers."""
+    """Build ``movmatrix``: an 8 x 8 matrix transposed, from registers to registers."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("sync") and words.flag("aligned") and words.flag("m8n8")
     is_transposed = words.flag("trans")

@@ -1,4 +1,4 @@
-"""One multiplication by a warp: from the registers of A, B and C to those of D."""
+"""Multiply once by a warp: from the registers of A, B and C to those of D."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 ELEMENTS_OF_A_WORD = {"s4": 8, "u4": 8, "b1": 32}
-"""Of types of less than a byte."""
+"""The number of elements in a 32-bit word, for types of less than a byte."""
 _BYTES = {"bf16": 2, "f16": 2, "tf32": 4, "f32": 4, "f64": 8, "s32": 4, "s4": 4, "u4": 4, "b1": 4}
 
 
@@ -31,7 +31,7 @@ def tensor_type(a_type: str, d_type: str) -> str:
     Parameters
     ----------
     a_type, d_type : str
-        Of A and D, as the PTX has them.
+        The types of A and D, as the PTX writes them.
     """
     if d_type == "f32" and a_type in ("f16", "bf16"):
         return {"f16": "float16", "bf16": "bfloat16"}[a_type]
@@ -40,21 +40,21 @@ def tensor_type(a_type: str, d_type: str) -> str:
 
 @dataclass(frozen=True)
 class Multiplication:
-    """What an instruction multiplies.
+    """The layout and the types of one multiplication.
 
     Attributes
     ----------
     a, b, c : Tile
-        What the lanes hold of each matrix; D is held as C is. Elements of less than a byte are
-        counted by words of 32 bits.
+        The elements of each matrix that the lanes hold; D is held as C is. Elements of less than a
+        byte are counted by words of 32 bits.
     types : (str, str, str, str)
-        Of D, A, B and C.
+        The types of D, A, B and C.
     flops : int
-        Floating-point operations of the whole.
+        The floating-point operations of the whole multiplication.
     saturates : bool
         Whether a sum of integers stays within 32 bits.
     bitwise : str
-        What is done to single bits before they are counted: ``"and"``, ``"xor"`` or nothing.
+        The operation on single bits before they are counted: ``"and"``, ``"xor"`` or nothing.
     """
 
     a: Tile
@@ -93,7 +93,7 @@ class Multiplication:
                     (self.a, read_a, a_type), (self.b, read_b, b_type), (self.c, read_c, c_type)
                 )
             )  # fmt: skip
-            # Where words hold several elements of k, those have to be along the last axis.
+            # If words hold several elements of k, these have to be along the last axis.
             turned = np.ascontiguousarray(right.swapaxes(1, 2))
             found = product(
                 registers.numbers(left, a_type),
@@ -107,7 +107,7 @@ class Multiplication:
         of_warps(machine, op, run)
 
     def held(self) -> tuple[Held, ...]:
-        """Which elements of A, B and D lanes hold."""
+        """Return which elements of A, B and D the lanes hold."""
         return tuple(
             Held.of_tile(
                 name, type_, tile, width_of(type_) // unit_of(type_),

@@ -22,18 +22,18 @@ INTEGERS = ("s8", "u8", "s4", "u4", "b1")
 
 
 def product(a: Values, b: Values, c: Values, type_: str, saturates: bool, bitwise: str) -> Values:
-    """D, of numbers (:func:`tilewise.devices.emulator.matrices.registers.numbers`).
+    """Return D as numbers (:func:`tilewise.devices.emulator.matrices.registers.numbers`).
 
     Parameters
     ----------
     a, b, c : ndarray
         Of shapes (warps, m, k), (warps, k, n) and (warps, m, n).
     type_ : str
-        Of A.
+        The type of A.
     saturates : bool
         Whether a sum of integers stays within 32 bits, rather than wraps around.
     bitwise : str
-        For single bits: ``"and"`` or ``"xor"``, of which the ones are counted.
+        The operation on single bits, ``"and"`` or ``"xor"``, whose ones are counted.
     """
     if type_ == "f64":
         return chain(a, b, c)
@@ -53,7 +53,7 @@ def _exact(a: Values, b: Values) -> Values:
 
 
 def chain(a: Values, b: Values, c: Values) -> Values:
-    """Fused multiply-adds of double, as IEEE 754 has them."""
+    """Return the chain of fused multiply-adds of double, as IEEE 754 defines them."""
     for k in range(a.shape[2]):
         factors = a[:, :, k, None], b[:, None, k, :]
         x, y = (np.broadcast_to(each, c.shape).ravel() for each in factors)

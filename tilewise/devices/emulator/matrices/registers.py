@@ -1,4 +1,4 @@
-"""Elements of matrices in a warp's registers, of whichever type, as numbers and back."""
+"""Convert elements of matrices in a warp's registers, of any type, to numbers and back."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _BYTES = {"s8": np.int8, "u8": np.uint8}
 
 
 def words_held(registers: Values, unit: int) -> Values:
-    """Elements of ``unit`` bytes that lanes hold: (lanes, elements), of (registers, lanes)."""
+    """Return the elements of ``unit`` bytes that lanes hold, of shape (lanes, elements)."""
     each = np.ascontiguousarray(registers.T)
     return each.view(f"u{unit}")
 
 
 def registers_held(elements: Values, width: int) -> Values:
-    """Registers of ``width`` bytes: the inverse of :func:`words_held`."""
+    """Return registers of ``width`` bytes: the inverse of :func:`words_held`."""
     packed = np.ascontiguousarray(elements).view(f"u{width}")
     return np.ascontiguousarray(packed.T)
 
 
 def numbers(words: Values, type_: str) -> Values:
-    """Elements as numbers: of float64, or for integers of int64.
+    """Return elements as numbers: float64, or int64 for integers.
 
     Parameters
     ----------
     words : ndarray, shape (..., elements)
-        Bits; those of less than a byte by their 32-bit words, along the last axis.
+        The elements' bits; those of less than a byte by their 32-bit words, along the last axis.
     """
     if type_ in _BYTES:
         return words.view(_BYTES[type_]).astype(np.int64)
@@ -62,7 +62,7 @@ def numbers(words: Values, type_: str) -> Values:
 
 
 def bits(values: Values, type_: str) -> Values:
-    """Numbers rounded once to a sum's type, as bits; every NaN the tensor cores' own."""
+    """Return numbers rounded once to a sum's type, as bits; every NaN is the tensor cores' NaN."""
     if type_ == "s32":
         return values.astype(np.int64).astype(np.uint32)
     if type_ == "f64":
@@ -75,7 +75,7 @@ def bits(values: Values, type_: str) -> Values:
 
 
 def matrix(tile: Tile, registers: Values, unit: int) -> Values:
-    """Matrices of bits, (warps, rows, columns); registers that are copies are left out."""
+    """Return matrices of bits, (warps, rows, columns); registers that are copies are left out."""
     return tile.matrix(words_held(registers, unit)[:, : tile.count])
 
 

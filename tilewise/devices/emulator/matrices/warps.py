@@ -1,4 +1,4 @@
-"""What instructions that whole warps run have in common: registers of all lanes at once."""
+"""Read and write registers of all lanes at once, for instructions that whole warps run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def writers_of(machine: Machine, op: Op, operand: Operand, type_: str) -> list[W
 
 
 def read_all(readers: list[Reader], lanes: Lanes) -> Values:
-    """Registers of the lanes, of shape (registers, lanes)."""
+    """Return the registers of the lanes, of shape (registers, lanes)."""
     return np.stack([np.broadcast_to(read(lanes), lanes.count) for read in readers])
 
 

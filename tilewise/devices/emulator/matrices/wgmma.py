@@ -1,5 +1,5 @@
-"""Products of matrices by a warpgroup (PTX ISA 9.7.15: ``wgmma``), of A in registers or in shared
-memory and of B there, summed as :mod:`tilewise.devices.emulator.matrices.fragments` has it.
+"""Multiply matrices by a warpgroup (PTX ISA 9.7.15: ``wgmma``), with A in registers or in shared
+memory and B in shared memory, summed as in :mod:`tilewise.devices.emulator.matrices.fragments`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 BYTES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1, "e4m3": 1, "e5m2": 1}
-"""Types of elements, and bytes of one."""
+"""The types of elements, and the bytes of one."""
 
 _OF_FLOATS = tuple((a, b) for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2"))
 PRODUCTS = {
@@ -35,7 +35,7 @@ PRODUCTS = {
     "f16": (("f16", "f16"), *_OF_FLOATS),
     "s32": tuple((a, b) for a in ("s8", "u8") for b in ("s8", "u8")),
 }
-"""Of each type of the sum, the types of the elements of A and B (PTX ISA 9.7.15.2)."""
+"""For each type of the sum, the types of the elements of A and B (PTX ISA 9.7.15.2)."""
 
 Values = npt.NDArray[Any]
 Offsets = npt.NDArray[np.int64]
@@ -48,11 +48,11 @@ class _Descriptor:
     Attributes
     ----------
     start, leading, stride : ndarray of int64, shape (groups,)
-        Bytes.
+        The start address and the two strides, in bytes.
     swizzle : ndarray of int64, shape (groups,)
         Bytes of a row of the swizzled pattern: 128, 64 or 32, or 16 for none.
     base : ndarray of int64, shape (groups,)
-        Number of the 128-byte row, modulo 8, at which the pattern starts.
+        The number of the 128-byte row, modulo 8, at which the pattern starts.
     """
 
     start: Offsets
@@ -71,7 +71,7 @@ class _Descriptor:
         return cls(bits(0, 14) << 4, bits(16, 14) << 4, bits(32, 14) << 4, swizzle, bits(49, 3))
 
     def pieces(self, rows: int, by_k: bool) -> Offsets:
-        """Byte offsets of the 16-byte pieces of ``rows`` rows (or columns) by 16 of k.
+        """Return the byte offsets of the 16-byte pieces of ``rows`` rows (or columns) by 16 of k.
 
         Returns
         -------
@@ -109,7 +109,7 @@ class _Operand:
         self.read = machine.registers.reader(op, operand, "b64", picked=True)
 
     def offsets(self, lanes: Lanes) -> Offsets:
-        """Where each warpgroup's pieces are, as :meth:`_Descriptor.pieces` has them."""
+        """Return the offsets of each warpgroup's pieces, as :meth:`_Descriptor.pieces` does."""
         words = np.broadcast_to(self.read(lanes), lanes.count).reshape(-1, WARPGROUP)
         if (words != words[:, :1]).any():
             raise self.op.unsupported(
@@ -127,7 +127,7 @@ class _Operand:
         return numbers
 
     def check(self, lanes: Lanes) -> tuple[Offsets, npt.NDArray[np.bool_] | None]:
-        """Report what is wrong with the places that are read.
+        """Report faults at the places that are read.
 
         Returns
         -------
@@ -203,7 +203,7 @@ def _numbers_of(halves: Values, type_: str) -> npt.NDArray[np.float64]:
 
 
 def _of_elements(of_halves: npt.NDArray[np.bool_], count: int) -> npt.NDArray[np.bool_]:
-    """Of each of ``count`` elements a row, whether what its 16-bit pieces say holds of all."""
+    """Return for each of ``count`` elements a row whether all its 16-bit pieces are flagged."""
     halves = of_halves.shape[-1]
     if count >= halves:
         return of_halves.repeat(count // halves, axis=-1)
@@ -221,7 +221,7 @@ class _Registers:
         return _numbers_of(half_matrix(read_all(self.read, lanes), 4), self.type)
 
     def held(self) -> Held:
-        """Which elements of A lanes hold."""
+        """Return which elements of A the lanes hold."""
         halves = Held.found(
             "A", self.type, lambda x: half_matrix(x, 4), len(self.read), WARPGROUP, halves=True
         )
@@ -229,7 +229,7 @@ class _Registers:
 
 
 def _multiply_asynchronously(machine: Machine, op: Op) -> None:
-    """``wgmma.mma_async``, which is done at once: a wait for it waits for nothing."""
+    """Build ``wgmma.mma_async``, which is done at once: a wait for it waits for nothing."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     is_whole = words.flag("mma_async") and words.flag("sync") and words.flag("aligned")
     shape = next((m for m in op.instruction.modifiers if re.fullmatch(r"m64n\d+k\d+", m)), "")

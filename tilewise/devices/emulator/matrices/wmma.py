@@ -1,5 +1,5 @@
-"""Matrices of a warp, as ``nvcuda::wmma`` has them: loaded, multiplied and stored whole
-(PTX ISA 9.7.14.4, ``wmma``).
+"""Load, multiply and store matrices of a warp whole, as ``nvcuda::wmma`` does (PTX ISA 9.7.14.4,
+``wmma``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Values = npt.NDArray[Any]
 
 
 class _Memory:
-    """Where a matrix lies, and the accesses to it."""
+    """The place of a matrix in memory, and the accesses to it."""
 
     def __init__(self, machine: Machine, op: Op, address: Address, stride: Any) -> None:
         self.machine, self.op = machine, op
@@ -69,7 +69,7 @@ class _Memory:
         op.held = self._held
 
     def _held(self) -> tuple[Held, ...]:
-        """Which elements of the matrix lanes hold."""
+        """Return which elements of the matrix the lanes hold."""
         type_ = plain(self.matrix.type)
         name = "D" if "store" in self.op.instruction.modifiers else self.matrix.role.upper()
         depth = ELEMENTS_OF_A_WORD.get(type_, 1)
@@ -77,7 +77,7 @@ class _Memory:
         return (Held.of_tile(name, self.matrix.type, self.tile, packed, depth),)
 
     def _space(self, transfer: Transfer) -> Generic | Global | Shared:
-        """How to make accesses like one."""
+        """Return the object that makes accesses like a given one."""
         machine, op = self.machine, self.op
         width = transfer.count * self.unit
         dtype, count = np.dtype(f"u{min(width, 8)}"), max(1, width // 8)
@@ -97,7 +97,7 @@ class _Memory:
         return (given * self.scale).astype(np.int64)
 
     def _reached(self, lanes: Lanes) -> int:
-        """Bytes from a matrix's first to behind its last, for the widest stride."""
+        """Return the bytes from a matrix's first to behind its last, for the widest stride."""
         lines = self.tile.rows * self.tile.columns // self.matrix.width
         return int(self._pitch(lanes).max()) * (lines - 1) + self.default
 
@@ -143,7 +143,7 @@ class _Memory:
             wrong |= where.any(axis=1)
 
     def _each(self, lanes: Lanes) -> Any:
-        """For each access: what makes it, its lanes, its addresses, and its elements' numbers."""
+        """Yield for each access its maker, its lanes, its addresses, and its elements' numbers."""
         lanes, begin, pitch = self._begins(lanes)
         lane_id = lanes.pick(lanes.geometry.lane_id)
         parts: dict[int, Lanes] = {WARP: lanes}
@@ -238,7 +238,7 @@ def _multiply(machine: Machine, op: Op) -> None:
     shape = words.one_of(SHAPES)
     saturates = words.flag("satfinite")
     types = [words.one_of(TYPES) for _ in range(4)]
-    if not types[2]:  # of half, only the sums' types are given
+    if not types[2]:  # for products of half, only the sums' types are given
         types = [types[0], "f16", "f16", types[1]]
     d_type, a_type, b_type, c_type = types
     words.done(

@@ -23,7 +23,7 @@ from tilewise.devices.extents import extent, span
 
 
 def _gaps(host: npt.NDArray[Any]) -> Bytes | None:
-    """The states of the bytes of a pitched view; None where it has no gaps."""
+    """Return the states of the bytes of a pitched view; None if it has no gaps."""
     begin, end = extent(host)
     if end - begin == host.nbytes:
         return None
@@ -39,7 +39,7 @@ def _gaps(host: npt.NDArray[Any]) -> Bytes | None:
 def allocate(
     host: npt.NDArray[Any], memory: GlobalMemory, name: str, base: int | None = None
 ) -> Allocation:
-    """Memory with the bytes of a row-contiguous array, at an address that was reserved or a new."""
+    """Allocate a row-contiguous array's bytes, at an address that was reserved or at a new one."""
     data = span(host)
     pitches = host.strides if host.ndim else (host.itemsize,)
     if base is None:
@@ -126,7 +126,7 @@ class EmulatorArray:
         memory: GlobalMemory,
         is_written: bool = False,
     ) -> EmulatorArray:
-        """Zeros: the machine gives memory only to those pages that are touched."""
+        """Return an array of zeros: the machine gives memory only to pages that are touched."""
         size = dtype.itemsize
         strides = tuple(size * math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
         total = size * math.prod(shape)
@@ -150,7 +150,7 @@ class EmulatorArray:
             )
 
     def unwritten_elements(self) -> npt.NDArray[np.bool_] | None:
-        """Whether nobody wrote an element, in whole or in part; None where all have a value.
+        """Return which elements nobody wrote, in whole or in part; None if all have a value.
 
         Returns
         -------

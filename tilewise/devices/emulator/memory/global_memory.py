@@ -1,4 +1,4 @@
-"""Global memory: allocations behind addresses.
+"""Hold global memory: allocations behind addresses.
 
 Every allocation has a gap behind it, so that running past an array leaves it.
 """
@@ -19,13 +19,15 @@ from tilewise.devices.emulator.memory.storage import Bytes
 FIRST_ADDRESS = 1 << 44
 ALIGNMENT = 512
 GAP = 1 << 36
-"""Between allocations: more than an index of 32 bits can bridge."""
+"""The bytes between allocations: more than an index of 32 bits can bridge."""
 
 _FIRST_PARAMETERS, _LAST_PARAMETERS, _PARAMETERS = 1 << 28, 1 << 31, 1 << 16
-"""Where parameters of kernels lie, and how far apart: LLVM takes their addresses for 32 bits."""
+"""The addresses where parameters of kernels lie, and their distance: LLVM takes these addresses to
+have 32 bits.
+"""
 
 WRITTEN, UNWRITTEN, OUTSIDE = 1, 0, 2
-"""States of a byte: it has a value; nobody wrote it; it is a gap between the rows of a view."""
+"""The states of a byte: it has a value; nobody wrote it; it is a gap between the rows of a view."""
 
 
 class Allocation:
@@ -34,19 +36,19 @@ class Allocation:
     Parameters
     ----------
     base : int
-        Address of the first byte.
+        The address of the first byte.
     size : int
-        Bytes.
+        The size in bytes.
     name : str
-        What a person calls it.
+        The name that a person calls it by.
     dtype : numpy dtype
-        Of an element, for naming places in it.
+        The dtype of an element, for naming places in it.
     pitches : tuple of int
         Bytes from one index to the next, one an axis; the last is the element's size.
     state : ndarray of uint8, shape (size,), optional
         ``WRITTEN``, ``UNWRITTEN`` or ``OUTSIDE`` a byte; none where every byte has a value.
     is_written : bool
-        As :func:`tilewise.devices.virtual.zeros` has it.
+        Whether some of it will be written (:func:`tilewise.devices.virtual.zeros`).
 
     Attributes
     ----------
@@ -76,7 +78,7 @@ class Allocation:
         self.is_constant = False
 
     def leave_unset(self, state: Bytes) -> None:
-        """Take it as a constant whose bytes of that state nobody set."""
+        """Mark it as a constant whose bytes of that state nobody set."""
         self.is_constant = True
         self.state = np.full(len(self.data), OUTSIDE, np.uint8)
         self.state[: self.size] = state
@@ -85,7 +87,7 @@ class Allocation:
         """The element index that an address, perhaps past the end, has in this array."""
         offset = address - self.base
         index = [0] * len(self.pitches)
-        # The widest steps first; a view's axes may stand in any order.
+        # The widest steps come first; a view's axes may be in any order.
         for axis in sorted(range(len(index)), key=lambda axis: -self.pitches[axis]):
             pitch = self.pitches[axis]
             index[axis] = offset // pitch if pitch else 0
@@ -94,10 +96,10 @@ class Allocation:
 
 
 class GlobalMemory:
-    """All allocations that a launch may reach.
+    """The allocations that a launch may reach.
 
-    Threads may add and remove at once. The table is replaced, never changed, so that a look-up
-    sees one state of it.
+    Threads may add and remove allocations at once. The table is replaced, never changed, so that a
+    look-up sees one state of it.
     """
 
     def __init__(self) -> None:
@@ -115,9 +117,9 @@ class GlobalMemory:
             return base
 
     def reserve_parameters(self) -> int:
-        """An address of 32 bits for the parameters of a launch, of which there are at most 32 KiB.
+        """Reserve an address of 32 bits for the parameters of a launch, which are at most 32 KiB.
 
-        It is given out again some 30,000 launches later.
+        The address is given out again some 30,000 launches later.
         """
         with self._lock:
             base = self._next_parameters

@@ -27,14 +27,14 @@ WORKSPACE_BYTES = 8
 
 
 class Image:
-    """What a launch sees in global memory; a context, after which it is gone.
+    """The global memory that a launch sees; a context, after which the image is gone.
 
     Attributes
     ----------
     parameters : bytes
         The kernel's parameter block.
     symbols : dict
-        Variable or parameter to address.
+        The addresses by variable or parameter.
     workspace : int
         The address of a cooperative launch's workspace, whose halves are in ``%envreg1`` and
         ``%envreg2``; 0 for any other launch.
@@ -151,7 +151,7 @@ class Image:
         return self._names[number] if number < len(self._names) else f"argument {number}"
 
     def _together(self, hosts: dict[int, npt.NDArray[Any]]) -> Allocation:
-        """Allocate memory for arrays that overlap, as one array where it holds all the others."""
+        """Allocate overlapping arrays, as one array if one of them holds all the others."""
         begin = min(extent(host)[0] for host in hosts.values())
         end = max(extent(host)[1] for host in hosts.values())
         whole = [number for number, host in hosts.items() if extent(host) == (begin, end)]

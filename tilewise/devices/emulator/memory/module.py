@@ -62,7 +62,7 @@ class EmulatorModule:
         finalizer.atexit = False
 
     def read(self, symbol: str) -> bytes:
-        """What a variable holds."""
+        """Return a variable's bytes."""
         found = self._allocations[symbol]
         return found.data[: found.size].tobytes()
 
@@ -73,7 +73,7 @@ class EmulatorModule:
         found.state = None
 
     def kept(self) -> dict[str, tuple[Bytes, Bytes | None]]:
-        """Copies of what all variables hold, for :meth:`restore`."""
+        """Return copies of the values of all variables, for :meth:`restore`."""
         return {
             symbol: (each.data.copy(), None if each.state is None else each.state.copy())
             for symbol, each in self._allocations.items()
@@ -111,10 +111,10 @@ class EmulatorModule:
 
 
 def is_unset(variable: Variable, declared: Declared | None, source: str) -> bool:
-    """Whether a constant has no value but the zeros that C++ gives it, as far as can be told.
+    """Return whether a constant has no value but the zeros that C++ gives it, as far as known.
 
-    The PTX has no initializer of zeros either; so the source decides, in which nothing else than
-    an initializer can stand behind a constant's name and an equals sign.
+    The PTX has no initializer of zeros either, so the source decides: nothing but an initializer
+    can stand behind a constant's name and an equals sign.
     """
     if variable.space != "const" or variable.values or declared is None:
         return False
@@ -124,7 +124,7 @@ def is_unset(variable: Variable, declared: Declared | None, source: str) -> bool
 
 
 def _allocation(memory: GlobalMemory, variable: Variable, declared: Declared | None) -> Allocation:
-    """Memory of zeros, which names a place by the source's name and indices."""
+    """Allocate zeros whose places are named by the source's name and indices."""
     dtype = DTYPES[variable.type]
     shape: tuple[int, ...] = ()
     name = demangle(variable.name) if declared is None else declared.name

@@ -12,23 +12,23 @@ from tilewise.devices.emulator.threads.lanes import Index, Lanes
 
 Addresses = npt.NDArray[np.int64]
 REMEMBERED = 4
-"""Patterns that are kept beside an instruction."""
+"""The number of patterns that are kept beside an instruction."""
 
 
 @dataclass(eq=False)
 class SharedPattern:
-    """Shared-memory addresses of one instruction, all of them checked.
+    """The shared-memory addresses of one instruction, all of them checked.
 
     Attributes
     ----------
     lanes : Lanes
-        Those whose addresses are right.
+        The lanes whose addresses are right.
     address : ndarray of int64, shape (lanes.count,)
-        In the block's shared memory.
+        The addresses in the block's shared memory.
     gather : ndarray of intp, the same shape
-        Element (or vector) index in the batch's storage.
+        The element (or vector) indices in the batch's storage.
     shifted : dict
-        The patterns that are so many bytes further on, of those that came again.
+        The patterns that came again, each by the bytes that it is further on.
     """
 
     lanes: Lanes
@@ -51,14 +51,13 @@ class SharedPattern:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its addresses, as they are kept."""
+        """The bytes of its addresses, as they are kept."""
         return self.address.nbytes + self.gather.nbytes
 
     def shift(self, distance: int, width: int) -> SharedPattern:
-        """The pattern of accesses that are ``distance`` bytes further on, a multiple of 4.
+        """Return the pattern of accesses that are ``distance`` bytes further on, a multiple of 4.
 
-        Every word lies as many words further on, and so in as many banks further on: its wavefronts
-        are the same.
+        Every word moves by the same number of words, and so of banks: the wavefronts are the same.
         """
         address = self.address + distance
         return SharedPattern(

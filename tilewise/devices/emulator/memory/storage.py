@@ -1,4 +1,4 @@
-"""Shared and local memory: rows of bytes, and the windows of generic addresses that lie in them.
+"""Hold shared and local memory: rows of bytes, and the generic addresses that lie in them.
 
 A generic address is global unless it lies in the window of shared or of local memory (PTX ISA
 5.1.6).
@@ -44,23 +44,23 @@ class Storage:
         self.origin: npt.NDArray[np.int32] | None = None
 
     def set_written(self, places: slice) -> None:
-        """Take bytes of every row as written, where what is written is known."""
+        """Mark bytes of every row as written, if written bytes are tracked."""
         if self.written is not None:
             self.written.reshape(-1, self.pitch)[:, places] = 1
 
     def unwrite(
         self, places: npt.NDArray[np.intp], bits: Bytes, origin: npt.NDArray[np.int32]
     ) -> None:
-        """Take bytes as not written, for bits of their values come from such memory.
+        """Mark bytes as not written, because bits of their values come from unwritten memory.
 
         Parameters
         ----------
         places : ndarray of intp
-            In ``data``.
+            The bytes' indices in ``data``.
         bits : ndarray of uint8, the same shape
-            Which bits.
+            The bits that are undefined.
         origin : ndarray of int32, the same shape
-            The read that they come from.
+            The read that the undefined bits come from.
         """
         if self.written is None:
             self.written = np.ones(len(self.data), np.uint8)
@@ -74,12 +74,12 @@ class Storage:
     def lacking(
         self, starts: npt.NDArray[np.intp], is_written: npt.NDArray[np.bool_]
     ) -> tuple[Bytes, npt.NDArray[np.int32]]:
-        """What lanes lack that read bytes of which some were not written.
+        """Return the undefined bits of lanes that read bytes of which some were not written.
 
         Parameters
         ----------
         starts : ndarray of intp, shape (lanes,)
-            In ``data``.
+            The first bytes' indices in ``data``.
         is_written : ndarray of bool, shape (lanes, bytes)
 
         Returns
@@ -128,6 +128,6 @@ class Storage:
 
 
 def elements(data: Bytes, dtype: np.dtype[Any], count: int) -> npt.NDArray[Any]:
-    """``data`` as elements, or as rows of ``count`` of them, where vectors are accessed."""
+    """Return ``data`` as elements, or as rows of ``count`` of them if vectors are accessed."""
     typed = data.view(dtype)
     return typed if count == 1 else typed.reshape(-1, count)
