@@ -1,4 +1,4 @@
-"""Where the bytes of a row-contiguous NumPy array lie."""
+"""Find the bytes of a row-contiguous NumPy array."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 
 def extent(host: npt.NDArray[Any]) -> tuple[int, int]:
-    """Where the bytes of a row-contiguous array lie.
+    """Return the addresses of the first byte of a row-contiguous array and of its end.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def is_row_contiguous(shape: Sequence[int], strides: Sequence[int], size: int) -
 
 
 def span(host: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The bytes of :func:`extent`, as a view of ``host``, writeable where it is.
+    """Return the bytes of :func:`extent`, as a view of ``host``, writeable if ``host`` is.
 
     Raises
     ------

@@ -32,16 +32,16 @@ class Gpu:
     Parameters
     ----------
     ordinal : int, optional
-        Which one; by default the calling thread's current one, or the first.
+        The GPU's number; by default the calling thread's current GPU, or the first.
 
     Attributes
     ----------
     name : str
         ``"gpu"``.
     arch : str
-        What to compile for, as ``"sm_90a"``.
+        The architecture to compile for, as ``"sm_90a"``.
     description : str
-        For people.
+        A description for people.
     multiprocessors : int
     max_shared : int
         Bytes of shared memory that a block can have, static and dynamic together.
@@ -107,7 +107,7 @@ class Gpu:
         return array_on(self.context, host)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> GpuArray:
-        """An array that nobody wrote yet, C-contiguous.
+        """Return a C-contiguous array that nobody wrote yet.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class Gpu:
         return GpuArray(memory, tuple(shape), strides, kind)
 
     def module(self, compiled: Compiled) -> GpuModule:
-        """The variables of a kernel's module, as the source initializes them.
+        """Return the variables of a kernel's module, as the source initializes them.
 
         Raises
         ------
@@ -187,7 +187,7 @@ class Gpu:
         minimum_seconds: float = 0.02,
         flush: bool = False,
     ) -> float:
-        """The median over ``rounds`` of the seconds that one launch takes.
+        """Return the median over ``rounds`` of the seconds that one launch takes.
 
         A round is as many launches, one after another, as take ``minimum_seconds``; those under
         50 µs are launched inside a CUDA graph. NumPy arrays are copied in once, and not out.
@@ -282,7 +282,7 @@ class Gpu:
                 prepared.enqueue(stream, addresses)
 
     def blocks_per_multiprocessor(self, compiled: Compiled, threads: int, shared: int = 0) -> int:
-        """Occupancy by the driver: resident blocks of ``threads`` a multiprocessor.
+        """Return the occupancy by the driver: resident blocks of ``threads`` a multiprocessor.
 
         Returns
         -------

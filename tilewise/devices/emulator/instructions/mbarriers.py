@@ -196,7 +196,7 @@ def _after_copies(machine: Machine, op: Op) -> None:
 
 
 def _group(engine: str) -> Callable[[Machine, Op], None]:
-    """Build ``commit_group`` and ``wait_group``, which only order work that is done at once."""
+    """Return the builder of ``commit_group`` and ``wait_group``, which only order finished work."""
 
     def build(machine: Machine, op: Op) -> None:
         is_commit = "commit_group" in op.instruction.modifiers

@@ -94,7 +94,7 @@ def _shuffle(machine: Machine, op: Op) -> None:
 
 
 def _check_sources(op: Op, lanes: Lanes, masks: Mask, source: npt.NDArray[np.int32]) -> None:
-    """Mark a shuffle's value as undefined if it comes from a lane that does not take part."""
+    """Report a shuffle that reads from a lane that does not take part."""
     is_whole = lanes.index is None and lanes.geometry.threads % WARP == 0
     if is_whole and (masks == ALL_LANES).all():
         return

@@ -77,7 +77,7 @@ class _Memory:
         return (Held.of_tile(name, self.matrix.type, self.tile, packed, depth),)
 
     def _space(self, transfer: Transfer) -> Generic | Global | Shared:
-        """Return the object that makes accesses like a given one."""
+        """Return the object that makes the accesses of one transfer."""
         machine, op = self.machine, self.op
         width = transfer.count * self.unit
         dtype, count = np.dtype(f"u{min(width, 8)}"), max(1, width // 8)
@@ -143,7 +143,7 @@ class _Memory:
             wrong |= where.any(axis=1)
 
     def _each(self, lanes: Lanes) -> Any:
-        """Yield for each access its maker, its lanes, its addresses, and its elements' numbers."""
+        """Return the lanes; and for each access its maker, lanes, addresses and transfer."""
         lanes, begin, pitch = self._begins(lanes)
         lane_id = lanes.pick(lanes.geometry.lane_id)
         parts: dict[int, Lanes] = {WARP: lanes}

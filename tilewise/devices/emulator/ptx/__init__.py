@@ -1,1 +1,1 @@
-"""PTX as data: its text parsed into instructions, and a kernel and its functions linked."""
+"""Represent PTX as data: parse it into instructions, and link a kernel with its functions."""

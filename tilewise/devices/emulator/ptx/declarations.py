@@ -32,9 +32,11 @@ _ADDRESS = re.compile(
     r"([+-]\s*\d+)?\s*\)?\s*([+-]\s*\d+)?\s*\)?$"
 )
 LONGEST = 4096
-"""Characters of a declaration, without its initial values, or of an operand: no name is longer."""
+"""The most characters of a declaration, without its initial values, or of an operand: no
+name is longer.
+"""
 MOST_BYTES = 1 << 40
-"""Of one variable."""
+"""The most bytes of one variable."""
 _DEEPEST = 16  # brackets inside one another, of initial values
 
 Initial = int | float | tuple[int, str, int, bool]

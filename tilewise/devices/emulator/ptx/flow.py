@@ -1,4 +1,4 @@
-"""Where a thread may go on behind each instruction of a program."""
+"""Find where a thread may continue after each instruction of a program."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ENDS = ("ret", "exit")
 
 
 def following(program: Program) -> list[list[int]]:
-    """Of each instruction, those that may come next; a call goes on behind itself."""
+    """Return for each instruction those that may come next; a call continues behind itself."""
     return [_following(program, at) for at in range(len(program.instructions))]
 
 

@@ -55,14 +55,14 @@ def split_commas(text: str) -> list[str]:
 
 
 def statements(text: str) -> Iterator[tuple[str, str]]:
-    """Pieces of a function: ("loc" | "label" | "open" | "close" | "statement", text).
+    """Yield the pieces of a function: ("loc" | "label" | "open" | "close" | "statement", text).
 
-    A ``.loc`` that an instruction follows in its line is a part of that.
+    A ``.loc`` with an instruction behind it on its line is a part of that instruction.
 
     Parameters
     ----------
     text : str
-        Without comments.
+        The function's text, without comments.
     """
     pending, depth = "", 0
     for piece in _PIECE.findall(text):

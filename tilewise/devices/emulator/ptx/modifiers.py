@@ -1,4 +1,4 @@
-"""The modifiers of an instruction: what follows the dots behind its opcode (PTX ISA 4.3)."""
+"""Read an instruction's modifiers, the words behind the dots after its opcode (PTX ISA 4.3)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tilewise.errors import UnsupportedInstructionError
 
 
 class Words:
-    """The modifiers of one instruction, taken one by one; what is left over is unknown."""
+    """The modifiers of one instruction, taken one by one; any that are left over are unknown."""
 
     def __init__(self, opcode: str, modifiers: tuple[str, ...]) -> None:
         self.opcode = opcode
@@ -30,19 +30,19 @@ class Words:
         return default
 
     def type(self, *allowed: str) -> str:
-        """Takes the first type that is left; it must be one of ``allowed``."""
+        """Take the first type that is left; it must be one of ``allowed``."""
         word = self.one_of(tuple(DTYPES))
         if word not in allowed:
             raise self.unknown()
         return word
 
     def check(self, ok: bool) -> None:
-        """Raises if this combination is not one of PTX's."""
+        """Raise an error if this combination is not one of PTX's."""
         if not ok:
             raise self.unknown()
 
     def done(self, ok: bool = True) -> None:
-        """Raises if a modifier is left over, too."""
+        """Raise an error too if a modifier is left over."""
         self.check(ok and not self._left)
 
     def unknown(self) -> UnsupportedInstructionError:

@@ -1,4 +1,4 @@
-"""Read the operands of instructions: the names of a function's scopes, and what is made of them."""
+"""Read the operands of instructions: the names of a function's scopes, and operands of them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _DEEPEST = 64  # scopes inside one another
 
 @dataclass(frozen=True)
 class _Family:
-    """``.reg .b32 %r<32>``: the registers %r0 to %r31 of one scope."""
+    """A family of registers: ``.reg .b32 %r<32>`` declares %r0 to %r31 of one scope."""
 
     prefix: str
     count: int
@@ -61,12 +61,12 @@ class Names:
         self._scopes: list[dict[str, str]] = [{}]
         self._families: list[list[_Family]] = [[]]
         self._count = 0
-        # What was read in these scopes, by its text: most operands come again and again.
+        # The operands that were read in these scopes, by text: most of them come again and again.
         self._operands: dict[str, Operand] = {}
 
     @property
     def depth(self) -> int:
-        """How many scopes are open."""
+        """The number of open scopes."""
         return len(self._scopes)
 
     def enter(self) -> None:
@@ -87,7 +87,7 @@ class Names:
         return self._scopes.pop()
 
     def declare(self, name: str) -> str:
-        """What a name is called that this scope declares."""
+        """Return the unique name of a name that this scope declares."""
         self._operands.clear()
         found = name if len(self._scopes) == 1 else f"{name}@{self._count}"
         self._scopes[-1][name] = found
@@ -136,7 +136,7 @@ class Names:
         return found
 
     def operand(self, text: str) -> Operand:
-        """What an operand of an instruction means here."""
+        """Return the operand that an instruction's text means here."""
         found = self._operands.get(text)
         if found is None:
             found = self._operands[text] = self._read(text)

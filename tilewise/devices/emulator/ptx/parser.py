@@ -45,13 +45,13 @@ _SCALAR = frozenset(("ld", "ldu", "st", "mov", "atom", "red"))
 
 
 class _Reader:
-    """Reads the instructions of one function."""
+    """Read the instructions of one function."""
 
     def __init__(self, module: Split, body: Body) -> None:
         self.text = module.text[body.start : body.end]
         self.function = header(body)
         self.names = Names(self.function, module.aliases)
-        # Of each scope: how many instructions and tables there were before.
+        # The number of instructions and tables before each scope.
         self.starts: list[tuple[int, int]] = [(0, 0)]
         # File and line, and then those of the calls inlined around it, from the innermost on.
         self.place: tuple[tuple[int, int], ...] = ((0, 0),)
@@ -60,7 +60,7 @@ class _Reader:
 
     def read(self) -> Function:
         function, names = self.function, self.names
-        begun = ""  # of an instruction that goes on behind the line of its .loc
+        begun = ""  # the beginning of an instruction that continues behind the line of its .loc
         for kind, text in statements(self.text):
             if kind == "statement":
                 self._statement(f"{begun} {text}" if begun else text)
@@ -80,15 +80,15 @@ class _Reader:
         return function
 
     def _loc(self, text: str) -> str:
-        """Read ``.loc``, and return what stands behind it."""
+        """Read ``.loc``, and return the text behind it."""
         match = _LOC.match(text)
         if match is None:
             return ""
         rest = text[match.end() :]
         if rest[:1] == ",":
-            rest = ""  # what is not known here
+            rest = ""  # the text that is not known here
         if int(match[2]) == 0:
-            # Line 0 is the compiler's "no line of its own": the line before goes on.
+            # Line 0 is the compiler's "no line of its own": the line before continues.
             return rest
         file, line, column = map(int, match.groups()[:3])
         if match[5]:
@@ -172,7 +172,7 @@ class _Reader:
         )  # fmt: skip
 
     def _unreadable(self, text: str, error: Exception) -> Instruction:
-        """What raises an error when it is reached, in place of an instruction."""
+        """Return an instruction that raises an error when a thread reaches it."""
         known = isinstance(error, UnsupportedInstructionError)
         why = f"{error}, in " if known else "the emulator can't read the instruction "
         (file, line), *sites = self.place
@@ -204,7 +204,7 @@ class _Reader:
             found = variable(text)
             name = self.names.declare(found.name)
             function.variables[name] = replace(found, name=name)
-        # All else, as .pragma, says nothing about what is computed.
+        # All other directives, as .pragma, say nothing about what is computed.
 
 
 class _Functions(Mapping[str, Function]):
@@ -233,7 +233,7 @@ class _Functions(Mapping[str, Function]):
 
 @functools.lru_cache(4096)
 def _words(head: str) -> tuple[str, tuple[str, ...]]:
-    """The opcode and the modifiers: the parts between dots, of which ``::`` parts none."""
+    """Return the opcode and the modifiers: the parts between dots; ``::`` separates none."""
     opcode, *modifiers = (part for part in head.replace("::", "\0").split(".") if part)
     return opcode, tuple(word.replace("\0", "::") for word in modifiers)
 
@@ -265,7 +265,7 @@ def parse(text: str) -> Module:
             found.aliases[alias.strip()] = meant.strip()
             continue
         if "func" in words or "entry" in words or not words or words[0] not in _SPACES:
-            continue  # a declaration without a body, or what says nothing about what is computed
+            continue  # a declaration without a body, or a directive that computes nothing
         try:
             declared = variable(statement)
         except UnsupportedInstructionError as error:

@@ -18,17 +18,19 @@ from tilewise.devices.emulator.ptx.syntax import (
 )
 
 RESERVED_BYTES = 1024
-"""Of each block's shared memory, that the system keeps (CUDA Programming Guide, "Compute
-Capabilities": 1 KB a block from 8.0 on)."""
+"""The bytes of each block's shared memory that the system keeps (CUDA Programming Guide, "Compute
+Capabilities": 1 KB a block from 8.0 on).
+"""
 _MANGLED = re.compile(r"L[a-z]n?\d+E|[ST][0-9A-Z]*_|A\d+_|Dv\d+_|__?\d+_?|(?P<length>[1-9]\d*)|.")
-"""Of a mangled symbol, what has digits and is no name (template arguments, substitutions, extents,
-discriminators), the length of a name, or one more letter."""
+"""A regular expression of a mangled symbol's parts: a part that has digits and is no name (template
+arguments, substitutions, extents, discriminators), the length of a name, or one more letter.
+"""
 FUNCTION_ADDRESS = 0x1000
-"""Address of the first instruction; no function has the address 0."""
+"""The address of the first instruction; no function has the address 0."""
 
 
 class Program:
-    """What a launch of one kernel runs.
+    """The instructions and the memory layout of a launch of one kernel.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class Program:
     Attributes
     ----------
     instructions : list of Instruction
-        Of all functions, the kernel's last.
+        The instructions of all functions, the kernel's last.
     labels : dict
         Function and label to place.
     entries : dict
@@ -104,7 +106,7 @@ class Program:
         return [*found.values(), self.kernel]
 
     def _recursive(self) -> set[str]:
-        """Functions that may be called again before they return."""
+        """Return the functions that may be called again before they return."""
         names = {function.name for function in self.functions}
         pointed_at = {
             value[1]
@@ -233,7 +235,7 @@ def _on_cycles(graph: Mapping[str, set[str]]) -> set[str]:
 
 
 def _behind_what_follows(graph: Mapping[str, set[str]]) -> list[str]:
-    """The nodes, each behind those that follow it, unless they lead back to it."""
+    """Return the nodes, each behind those that follow it, unless they lead back to it."""
     order: list[str] = []
     seen: set[str] = set()
     for start in graph:
@@ -250,7 +252,7 @@ def _behind_what_follows(graph: Mapping[str, set[str]]) -> list[str]:
 
 
 def _symbols(instruction: Instruction) -> set[str]:
-    """Names of variables and functions in the operands."""
+    """Return the names of variables and functions in the operands."""
     found = set()
     for operand in instruction.operands:
         for part in operand.elements if isinstance(operand, Vector) else (operand,):
@@ -261,9 +263,9 @@ def _symbols(instruction: Instruction) -> set[str]:
 
 
 def plain_name(symbol: str) -> str:
-    """A variable's name as the source has it: ``_ZZ5tiledE2sa`` is ``sa``.
+    """Return a variable's name as in the source: ``_ZZ5tiledE2sa`` is ``sa``.
 
-    The last name of the Itanium C++ ABI's mangling; literal template arguments are no names.
+    It is the last name of the Itanium C++ ABI's mangling; literal template arguments are no names.
     """
     symbol = symbol.partition("@")[0]
     name, at = symbol, 2

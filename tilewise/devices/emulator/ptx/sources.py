@@ -1,4 +1,4 @@
-"""Which file an instruction's line is in, as a reader names it, and which calls lead there."""
+"""Find the file of an instruction's line, as a reader names it, and the calls that lead there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)")
 
 
 def _byte(escape: re.Match[bytes]) -> bytes:
-    """What an escape in a string of the PTX means: bytes beyond ASCII are octal numbers."""
+    """Return the byte that an escape in a string of the PTX means: non-ASCII bytes are octal."""
     return bytes([int(escape[1], 8)]) if len(escape[1]) == 3 else escape[1]
 
 
@@ -25,9 +25,9 @@ class SourceLine:
     Attributes
     ----------
     file : str
-        As a reader names it.
+        The file, as a reader names it.
     line : int
-        From 1; 0 where the compiler gave none.
+        The line number, from 1; 0 if the compiler gave none.
     own : str
         The kernel's own file.
     function : str
@@ -49,7 +49,7 @@ class SourceLine:
 
     @property
     def own_calls(self) -> tuple[int, ...]:
-        """Those of the calls that are lines of the kernel's own file."""
+        """The calls that are lines of the kernel's own file."""
         return self.calls if self.home == self.own else ()
 
     def where(self, file: str) -> str:
@@ -72,9 +72,9 @@ class SourceLine:
         Parameters
         ----------
         callers : iterable of SourceLine
-            Of the calls that were not inlined, the innermost first.
+            The lines of the calls that were not inlined, the innermost first.
         function : str
-            What they called, for a line that was not inlined into it.
+            The function that they called, for a line that was not inlined into it.
         """
         sites = [(self.home, line) for line in self.calls]
         for caller in callers:
@@ -87,7 +87,7 @@ class SourceLine:
 def _at_home(sites: Sequence[tuple[str, int]], own: str) -> tuple[tuple[int, ...], str]:
     """Return the lines of calls that are in the kernel's own file, and that file.
 
-    Where none is there, they are those in the file of the outermost call.
+    If none is there, return those in the file of the outermost call.
     """
     home = own if not sites or any(file == own for file, _ in sites) else sites[-1][0]
     return tuple(line for file, line in sites if file == home), home
@@ -127,9 +127,9 @@ class Sources:
         return self._names.get(instruction.file, self.own)
 
     def own_line(self, instruction: Instruction) -> int | None:
-        """The line of the kernel's own file: an instruction's, or where its function was inlined.
+        """Return the line of the kernel's own file: an instruction's, or that of its inlined call.
 
-        None for an instruction of a header's function that was not inlined.
+        Return None for an instruction of a header's function that was not inlined.
         """
         for number, line in ((instruction.file, instruction.line), *instruction.sites):
             if self._names.get(number, self.own) == self.own:
@@ -146,7 +146,7 @@ class Sources:
         )  # fmt: skip
 
     def _function(self, label: str) -> str:
-        """The C++ name that a label of the strings stands for; empty where it is not known."""
+        """Return the C++ name that a label of the strings stands for; empty if it is not known."""
         found = re.search(rf"{re.escape(label)}:((?:\s*\.b8[\d,\s]+)+)", self._strings)
         if not label or found is None:
             return ""
@@ -155,6 +155,6 @@ class Sources:
 
 
 def readable(symbol: str) -> str:
-    """A function's C++ name; empty where its symbol is beyond the rules that are known."""
+    """Return a function's C++ name; empty if the known rules can't read its symbol."""
     name = demangle(symbol)
     return "" if name.startswith("_Z") else name

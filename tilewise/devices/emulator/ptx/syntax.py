@@ -1,4 +1,4 @@
-"""PTX as data: modules, functions, variables, instructions, operands (PTX ISA 4 and 5)."""
+"""Define PTX as data: modules, functions, variables, instructions, operands (PTX ISA 4 and 5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Address:
-    """``[base + offset]``, or ``[base + offset, {coordinates}]``."""
+    """An address: ``[base + offset]``, or ``[base + offset, {coordinates}]``."""
 
     base: Register | Symbol | None
     offset: int = 0
@@ -48,14 +48,14 @@ class Address:
 
 @dataclass(frozen=True)
 class Vector:
-    """``{a, b, ...}``."""
+    """A vector: ``{a, b, ...}``."""
 
     elements: tuple[Operand, ...]
 
 
 @dataclass(frozen=True)
 class Pair:
-    """``p|q``: two destinations; either may be None (``_``)."""
+    """A pair: ``p|q``, two destinations; either may be None (``_``)."""
 
     first: Register | None
     second: Register | None
@@ -63,21 +63,21 @@ class Pair:
 
 @dataclass(frozen=True)
 class Negated:
-    """``!p``."""
+    """A negated predicate: ``!p``."""
 
     register: Register
 
 
 @dataclass(frozen=True)
 class Sink:
-    """``_``: a result that nobody wants."""
+    """A sink: ``_``, for a result that is not used."""
 
 
 Operand = Register | Special | Immediate | Symbol | Address | Vector | Pair | Negated | Sink
 
 
 def registers_of(operand: Operand | None) -> Iterator[Register]:
-    """Every register of an operand, those of its address among them."""
+    """Yield every register of an operand, those of its address among them."""
     if isinstance(operand, Register):
         yield operand
     elif isinstance(operand, Negated):
@@ -106,14 +106,14 @@ class Instruction:
     opcode : str
         As ``ld``.
     modifiers : tuple of str
-        What follows it, as ``("global", "nc", "f32")``.
+        The words behind it, as ``("global", "nc", "f32")``.
     operands : tuple of Operand
         For ``call``: return variables (Vector), callee, arguments (Vector), and the prototype
         or target list where there is one.
     predicate : (Register, bool) or None
         The guard and whether it is negated.
     line : int
-        Source line; 0 where there is none.
+        The source line; 0 if there is none.
     index : int
         Position in its function.
     file : int
@@ -212,4 +212,4 @@ class Module:
     files: dict[int, str] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
     strings: str = ""
-    """What the PTX says behind ``.debug_str``: the names of functions that were inlined."""
+    """The PTX text behind ``.debug_str``: the names of functions that were inlined."""

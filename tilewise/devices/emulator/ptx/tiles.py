@@ -1,4 +1,4 @@
-"""Which elements of a small matrix each lane of a warp holds (PTX ISA 9.7.14.5).
+"""Say which elements of a small matrix each lane of a warp holds (PTX ISA 9.7.14.5).
 
 Lane l is number t = l % 4 of group g = l / 4. A register holds neighbouring elements along k, or of
 a sum along a row. PTX leaves open what a fragment of ``wmma`` holds; since compute capability 8.0
@@ -50,16 +50,16 @@ class Tile:
 
     @property
     def count(self) -> int:
-        """Elements that a lane holds."""
+        """The number of elements that a lane holds."""
         return int(self.row.shape[1])
 
     def matrix(self, held: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Matrices of shape (warps, rows, columns), from what lanes hold: (warps * 32, count)."""
+        """Return matrices of (warps, rows, columns), from lanes' elements: (warps * 32, count)."""
         whole = held.reshape(-1, WARP * self.count)
         return whole[:, self._at].reshape(-1, self.rows, self.columns)
 
     def held(self, matrix: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What lanes hold of matrices: the inverse of :meth:`matrix`."""
+        """Return the lanes' elements of matrices: the inverse of :meth:`matrix`."""
         return np.ascontiguousarray(matrix[:, self.row, self.column]).reshape(-1, self.count)
 
     @property
@@ -90,7 +90,7 @@ def left(m: int, k: int, packed: int) -> Tile:
 
 @cache
 def right(k: int, n: int, packed: int) -> Tile:
-    """B, of k x n: k goes along a column."""
+    """Return the tile of B, of k x n: k runs along a column."""
     places = [
         (first + packed * _NUMBER + i, across + _GROUP)
         for across in range(0, n, 8)
@@ -102,7 +102,7 @@ def right(k: int, n: int, packed: int) -> Tile:
 
 @cache
 def total(m: int, n: int) -> Tile:
-    """C and D, of m x n: pairs along a row."""
+    """Return the tile of C and D, of m x n: pairs lie along a row."""
     places = [
         (top + half + _GROUP, across + 2 * _NUMBER + i)
         for top in range(0, m, 16)

@@ -1,4 +1,4 @@
-"""PTX's types: how many bytes a value takes, and the NumPy dtype that holds it (PTX ISA 5.2)."""
+"""Say how many bytes a PTX type takes, and which NumPy dtype holds it (PTX ISA 5.2)."""
 
 from __future__ import annotations
 

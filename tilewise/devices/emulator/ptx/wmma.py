@@ -1,4 +1,4 @@
-"""What a ``wmma`` instruction says, and the loads and stores that ptxas makes of it.
+"""Read a ``wmma`` instruction, and the loads and stores that ptxas makes of it.
 
 PTX has one instruction for a whole matrix (PTX ISA 9.7.14.4). What ptxas makes of it was read from
 its machine code for compute capability 8.0 and 9.0 (``tests/devices/emulator/test_wmma.py`` holds
@@ -35,7 +35,7 @@ _SHAPES = {
     "s4": ("m8n8k32",),
     "b1": ("m8n8k128",),
 }
-"""By the type of A and B; ``u8`` is as ``s8``, ``u4`` as ``s4``."""
+"""The shapes by the type of A and B; ``u8`` has those of ``s8``, and ``u4`` those of ``s4``."""
 _ALIKE = {"u8": "s8", "u4": "s4"}
 BITS = {
     "b1": 1, "s4": 4, "s8": 8, "f16": 16, "bf16": 16, "tf32": 32, "f64": 64, "f32": 32, "s32": 32,
@@ -64,7 +64,7 @@ def is_product(shape: str, type_: str, sum_: str) -> bool:
 
 @cache
 def tile(role: str, shape: str, type_: str) -> Tile:
-    """What lanes hold of a matrix, in units of its registers where those hold less than a byte.
+    """Return the tile of a matrix, in units of its registers if its elements are below a byte.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def tile(role: str, shape: str, type_: str) -> Tile:
     shape : str
         As ``"m16n16k16"``.
     type_ : str
-        Of its elements.
+        The elements' type.
     """
     m, n, k = sides(shape)
     bits = BITS[plain(type_)]
@@ -89,7 +89,7 @@ def tile(role: str, shape: str, type_: str) -> Tile:
 
 
 def sides(shape: str) -> tuple[int, int, int]:
-    """m, n and k of a shape."""
+    """Return m, n and k of a shape."""
     m, n, k = (int(x) for x in re.findall(r"\d+", shape))
     return m, n, k
 
@@ -101,9 +101,9 @@ class Transfer:
     Attributes
     ----------
     major, minor : ndarray of intp, shape (lanes,)
-        Where a lane's first element lies: at ``major`` times the stride, plus ``minor``.
+        The position of a lane's first element: ``major`` times the stride, plus ``minor``.
     count : int
-        Neighbouring elements a lane.
+        The number of neighbouring elements a lane.
     """
 
     major: Index
@@ -112,11 +112,11 @@ class Transfer:
 
     @property
     def lanes(self) -> int:
-        """How many lanes give an address."""
+        """The number of lanes that give an address."""
         return len(self.major)
 
     def places(self, width: int) -> Index:
-        """The elements' numbers in a matrix of which ``width`` elements lie side by side."""
+        """Return the elements' numbers in a matrix with ``width`` elements a line."""
         first = self.major * width + self.minor
         places: Index = (first[:, None] + np.arange(self.count)).reshape(-1)
         return places
@@ -175,7 +175,7 @@ class Matrix:
 
     @property
     def tile(self) -> Tile:
-        """What the lanes hold of it."""
+        """The tile: the elements of the matrix that the lanes hold."""
         return tile(self.role, self.shape, plain(self.type))
 
     @property
@@ -186,12 +186,12 @@ class Matrix:
 
     @property
     def is_packed_so(self) -> bool:
-        """Whether elements lie side by side in memory as they are packed in registers."""
+        """Whether elements are packed in registers in the order in which they lie in memory."""
         return self.is_by_row == self.tile.is_by_row
 
     @property
     def width(self) -> int:
-        """Elements that lie side by side in memory."""
+        """The number of elements that lie side by side in memory."""
         return self.tile.columns if self.is_by_row else self.tile.rows
 
     @property
@@ -233,7 +233,7 @@ def _transfers(x: Matrix) -> tuple[Transfer, ...]:
         return tuple(
             Transfer(major[:, i], minor[:, i], packed) for i in range(0, tile.count, packed)
         )
-    if unit == _PAIR:  # pairs as they lie in memory, of each 8 x 8 elements
+    if unit == _PAIR:  # pairs as they lie in memory, from each 8 x 8 elements
         lane = np.arange(WARP)
         tops = [(major[0, i] // 8 * 8, minor[0, i] // 8 * 8) for i in range(0, tile.count, packed)]
         return tuple(Transfer(top + lane // 4, first + lane % 4 * 2, _PAIR) for top, first in tops)
@@ -241,7 +241,7 @@ def _transfers(x: Matrix) -> tuple[Transfer, ...]:
 
 
 def _rows(x: Matrix, major: Index, minor: Index) -> list[Transfer]:
-    """Rows of 16 bytes of as many matrices as a load brings: 8 rows each."""
+    """Return rows of 16 bytes for all matrices that a load brings: 8 rows each."""
     each = PIECE // x.unit
     registers = x.tile.count // x.tile.packed
     at_once = min(registers, 4 if x.unit == _PAIR else 2)

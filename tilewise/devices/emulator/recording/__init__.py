@@ -1,1 +1,1 @@
-"""What the blocks of a launch do, instruction by instruction, recorded to be shown."""
+"""Record what the blocks of a launch do, instruction by instruction, to show it."""

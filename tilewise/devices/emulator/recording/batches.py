@@ -1,4 +1,4 @@
-"""Which blocks of a launch run together, where some of them are recorded."""
+"""Choose which blocks of a launch run together if some of them are recorded."""
 
 from __future__ import annotations
 

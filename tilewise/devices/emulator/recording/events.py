@@ -1,4 +1,4 @@
-"""What a recording holds: the events of one block, in order."""
+"""Define what a recording holds: the events of one block, in order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tilewise.places import Dim3
 
 MOST_EVENTS = 20_000
 MOST_LANES = 1 << 20
-"""Threads of a block's events, all events together."""
+"""The most threads of a block's events, all events together."""
 
 
 NOWHERE = int(np.iinfo(np.int64).min)
@@ -24,7 +24,7 @@ NOWHERE = int(np.iinfo(np.int64).min)
 
 @dataclass(frozen=True)
 class Sync:
-    """What threads wait for, or tell others.
+    """A synchronisation: what threads wait for, or what they tell others.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Move:
     Attributes
     ----------
     offset, size : int
-        Bytes.
+        The place and the size in shared memory, in bytes.
     is_store : bool
         Whether it reads shared memory.
     barrier : int or None
@@ -94,11 +94,11 @@ class Event:
     Attributes
     ----------
     op : int
-        Its number among the program's.
+        The instruction's number among the program's.
     line : int or None
-        Of the kernel's own file; None for what is a header's, or nobody's.
+        The line of the kernel's own file; None for a line of a header, or for none.
     threads : ndarray of intp
-        Which, by their linear number in the block.
+        The threads, by their linear numbers in the block.
     kind : str
         ``"load"``, ``"store"`` or ``"atomic"`` of memory, ``"compute"`` of floats, ``"matrix"``
         for a product of matrices, ``"copy"`` in bulk, ``"sync"``, ``"barrier"``, ``"branch"``,
@@ -161,7 +161,7 @@ class Event:
 
 @dataclass
 class Recording:
-    """One block's events, in order, of a program; cut short where there are too many."""
+    """The events of one block, in order, with their program; cut short if there are too many."""
 
     program: Program
     events: list[Event] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What an instruction is to a watcher: what it does, where, and whom it waits for."""
+"""Classify an instruction for a viewer: what it does, where, and which threads it waits for."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tilewise.devices.emulator.threads.op import Op
 
 BARRIERS = ("bar", "barrier")
 ROWS = ("ldmatrix", "stmatrix")
-"""Instructions that move rows of matrices, whose addresses lanes give for one another."""
+"""The instructions that move rows of matrices, whose addresses lanes give for one another."""
 _FLOATS = ("f32", "f64")
 _ARITHMETIC = ("add", "sub", "mul", "fma", "mad", "div", "max", "min")
 _MBARRIER = {
@@ -18,7 +18,7 @@ _MBARRIER = {
 
 
 def kind_of(op: Op) -> tuple[str, str]:
-    """What an instruction is to a watcher, and the space that it reaches."""
+    """Return an instruction's kind for a viewer, and the memory space that it accesses."""
     opcode, modifiers = op.instruction.opcode, op.instruction.modifiers
     memory, _, what = op.space.partition("_")
     if opcode in ROWS:
@@ -54,7 +54,7 @@ def is_bulk(op: Op) -> bool:
 
 
 def sync_of(op: Op) -> Sync | None:
-    """Whom an instruction waits for, or tells; None for any other, and for barriers of a block."""
+    """Return what an instruction waits for or signals; None for others and for block barriers."""
     opcode, modifiers = op.instruction.opcode, op.instruction.modifiers
     if opcode == "mbarrier":
         action = _MBARRIER.get(modifiers[0])
@@ -80,7 +80,7 @@ def sync_of(op: Op) -> Sync | None:
 
 
 def scope_of(op: Op) -> tuple[str, int | None]:
-    """Whom a barrier holds, and how many threads, where it says so."""
+    """Return the scope of a barrier, and the number of its threads if the barrier says it."""
     modifiers, operands = op.instruction.modifiers, op.instruction.operands
     if "warp" in modifiers:
         return "warp", None

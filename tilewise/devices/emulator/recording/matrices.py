@@ -1,4 +1,4 @@
-"""Instructions on matrices, which whole warps and warpgroups run: by whom, and what they held."""
+"""Note which warps or warpgroups run an instruction on matrices, and with which elements."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _ROW = 16  # bytes that an address of ``ldmatrix`` or ``stmatrix`` stands for
 
 
 class Matrices:
-    """Notes which lanes run an instruction together, for an event.
+    """Note which lanes run an instruction together, for an event.
 
     Parameters
     ----------
     machine : Machine
-        Its meetings are wrapped.
+        The machine whose meetings are wrapped.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class Matrices:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.met: tuple[Lanes, Any] | None = None
-        # The accesses that it made, where it makes several.
+        # The accesses that an instruction made, if it makes several.
         self._accesses: list[tuple[Lanes, Any, int, Any, tuple[int, int, int]]] = []
         self._before = {op.index: self._before_of(op) for op in machine.ops if op.held is not None}
         self._held: dict[int, tuple[Held, ...]] = {}
@@ -56,7 +56,7 @@ class Matrices:
         self._accesses.append((lanes, np.array(address, np.int64), width, values, counts))
 
     def _before_of(self, op: Op) -> Callable[[Lanes], Any]:
-        """What is to be known of lanes before they run an instruction on matrices."""
+        """Return a function that notes facts of lanes before they run a matrix instruction."""
         if op.pieces is not None:
             return op.pieces
         if op.instruction.opcode not in ROWS:
@@ -101,15 +101,15 @@ class Matrices:
         warpgroups.arrive = arrived_of_group  # type: ignore[method-assign]
 
     def events(self, op: Op, event: Event, row: int) -> list[Event]:
-        """The events of the lanes that ran an instruction on matrices together.
+        """Return the events of the lanes that ran an instruction on matrices together.
 
         Parameters
         ----------
         op : Op
         event : Event
-            Of the lanes that came to it last.
+            The event of the lanes that came to it last.
         row : int
-            Of their block.
+            The row of their block.
         """
         if self.met is None:  # they wait for others of their warp
             return [replace(event, kind="other", space="", address=None)]

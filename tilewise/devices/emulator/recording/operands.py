@@ -1,4 +1,4 @@
-"""What an instruction's operands say of some lanes: who runs it, where, and with which values."""
+"""Read an instruction's operands for some lanes: who runs it, where, and with which values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def guard_of(machine: Machine, op: Op) -> Callable[[Lanes], Lanes] | None:
-    """The lanes that an instruction's guard lets through; None where it has none."""
+    """Return the function that gives the lanes that a guard lets through; None without a guard."""
     if op.instruction.predicate is None or op.instruction.opcode in ("bra", "brx"):
         return None
     register, is_negated = op.instruction.predicate
@@ -29,7 +29,7 @@ def guard_of(machine: Machine, op: Op) -> Callable[[Lanes], Lanes] | None:
 def address_of(
     machine: Machine, op: Op, which: int
 ) -> Callable[[Lanes], npt.NDArray[np.int64]] | None:
-    """Byte addresses of the lanes, by one of the instruction's addresses."""
+    """Return the function that gives the lanes' byte addresses, for one of the addresses."""
     addresses = [x for x in op.instruction.operands if isinstance(x, Address)]
     if which >= len(addresses):
         return None
@@ -48,7 +48,7 @@ def address_of(
 
 
 def values_of(machine: Machine, op: Op, kind: str) -> Callable[[Lanes], npt.NDArray[Any]] | None:
-    """What is in the registers that are stored, or that were written."""
+    """Return the function that gives the values in the registers that are stored or written."""
     operands = op.instruction.operands
     at = 1 if kind == "store" else 0
     is_told = kind in ("load", "store", "compute") or op.instruction.opcode == "atom"

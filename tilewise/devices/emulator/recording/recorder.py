@@ -1,6 +1,6 @@
-"""What some blocks of a launch do, instruction by instruction, for whoever wants to watch.
+"""Record what some blocks of a launch do, instruction by instruction.
 
-A recorder wraps the machine's instructions; where nobody records, nothing is wrapped.
+A recorder wraps the machine's instructions; without a recorder, nothing is wrapped.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Run = Callable[[], Groups]
 
 
 class _EnoughError(Exception):
-    """No more events are kept: the run may end."""
+    """Raised when no more events are kept, so that the run may end."""
 
 
 class _Arriving(Shared):
-    """Where an asynchronous copy goes; it tells when it arrives."""
+    """The destination of an asynchronous copy, which reports when the copy arrives."""
 
     def __init__(self, shared: Shared, tell: Callable[[Shared, Any, Lanes, Any], None]) -> None:
         vars(self).update(vars(shared))
@@ -60,12 +60,12 @@ class _Arriving(Shared):
 
 
 class Recorder:
-    """Records blocks of the batches that a machine runs.
+    """Record blocks of the batches that a machine runs.
 
     Parameters
     ----------
     machine : Machine
-        New.
+        A new machine.
     most : int
         Events of a block; where there are more, or more than :data:`MOST_LANES`, no more are kept,
         and the run ends once that is so of each block.
@@ -76,7 +76,7 @@ class Recorder:
         self._recordings: dict[int, Recording] = {}
         self._lanes: dict[int, int] = {}
         self._running: Op
-        self._row = 0  # of the block whose lanes run
+        self._row = 0  # the row of the block whose lanes run
         # What copies that begin now bring, which of them read anything, and where they go to.
         self._copied: tuple[npt.NDArray[Any], npt.NDArray[np.bool_], npt.NDArray[Any]] | None = None
         self._matrices = Matrices(machine)
@@ -159,7 +159,7 @@ class Recorder:
             op.control = recorded_jump
 
     def _noter(self, op: Op) -> Callable[[int, Lanes, Run], Groups]:
-        """Runs the instruction, and notes what it did."""
+        """Return a function that runs the instruction and notes what it did."""
         machine = self.machine
         kind, space = kind_of(op)
         line = self.machine.setup.sources.own_line(op.instruction)
@@ -224,7 +224,7 @@ class Recorder:
         return note
 
     def _sync(self, sync: Sync, lanes: Lanes, told: Any, went: Groups) -> Sync:
-        """Which mbarriers threads wait at, or tell, and whether they go on at once."""
+        """Return the synchronisation with its mbarriers and whether threads continue at once."""
         at: list[int] = []
         is_remote = False
         if told is not None:
@@ -288,7 +288,7 @@ class Recorder:
     def _standing(
         self, op: Op, space: str, place: npt.NDArray[np.int64], row: int
     ) -> npt.NDArray[Any] | None:
-        """What stands in memory at these addresses; None where that is no memory."""
+        """Return the values in memory at these addresses; None if that is no memory."""
         dtype = DTYPES[shown(op.instruction.modifiers[-1])]
         addresses, inverse = np.unique(place, return_inverse=True)
         found = []
@@ -296,7 +296,7 @@ class Recorder:
             shared = self.machine.shared
             data, start = shared.data, row * shared.pitch + address
             if space == "shared" and not 0 <= address <= shared.size - op.width:
-                return None  # in another block of the cluster
+                return None  # the place is in another block of the cluster
             if space == "global":
                 allocation = self.machine.memory.find(address, address + op.width)
                 if allocation is None:

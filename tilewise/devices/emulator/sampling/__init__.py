@@ -1,1 +1,1 @@
-"""Counts of a whole grid from some of its blocks, by how registers depend on ``blockIdx``."""
+"""Count a whole grid from some of its blocks, by how registers depend on ``blockIdx``."""

@@ -1,4 +1,4 @@
-"""Affine dependence on ``blockIdx``: how the value of a register changes from block to block.
+"""Track affine dependence on ``blockIdx``: how a register's value changes between blocks.
 
 While one block runs, every register has such a dependence beside its value: the coefficients with
 which ``blockIdx.x``, ``.y`` and ``.z`` enter it, as far as they follow from the instructions.
@@ -19,13 +19,13 @@ from a block to the next along that axis; None where its value in other blocks i
 these come the coefficients of the curves that a :class:`~.regions.Region` keeps (values that are no
 multiple of the index, as of a quotient): in turn curves over the whole grid, along x, y and z."""
 Dependence = Affine | str
-"""How a register depends on ``blockIdx``, or :data:`LOADED`: its value came from memory."""
+"""The dependence of a register on ``blockIdx``, or :data:`LOADED` if its value came from memory."""
 LOADED = "loaded"
 ZERO: Affine = (0, 0, 0)
-"""Of a value that is the same in every block."""
+"""The dependence of a value that is the same in every block."""
 UNKNOWN: Affine = (None, None, None)
 GRID = 3
-"""In the place of an axis: the whole grid."""
+"""The number that stands for the whole grid in the place of an axis."""
 RANGES = {
     "u8": (0, 2**8 - 1), "u16": (0, 2**16 - 1), "u32": (0, 2**32 - 1), "u64": (0, 2**61 - 1),
     "s8": (-(2**7), 2**7 - 1), "s16": (-(2**15), 2**15 - 1), "s32": (-(2**31), 2**31 - 1),
@@ -122,7 +122,7 @@ def remaining(affine: Affine, divisor: int) -> Affine:
 
 
 def picked(one: Dependence, other: Dependence, is_one: npt.NDArray[np.bool_]) -> Dependence:
-    """The dependence of a register of which each lane takes ``one`` or ``other``."""
+    """Return the dependence of a register of which each lane takes ``one`` or ``other``."""
     return one if is_one.all() else other if not is_one.any() else both(one, other)
 
 

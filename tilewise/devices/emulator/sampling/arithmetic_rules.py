@@ -1,4 +1,4 @@
-"""What arithmetic does to the dependences of registers, and to the region of alike blocks."""
+"""Apply arithmetic to the dependences of registers, and to the region of alike blocks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ArithmeticRules(ComparisonRules):
     """
 
     def rule(self) -> Rule:
-        """From the sources' dependences to the result's.
+        """Return the rule that makes the result's dependence from the sources' dependences.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class ArithmeticRules(ComparisonRules):
         return lambda lanes: scaled(dependence(), -1)
 
     def _not(self) -> Rule:
-        """``not x`` is -x - 1."""
+        """Return the rule of ``not x``, which is -x - 1."""
         return self._neg()
 
     def _mul(self) -> Rule | None:
@@ -85,7 +85,7 @@ class ArithmeticRules(ComparisonRules):
         return self._product(2)
 
     def _product(self, plus: int | None) -> Rule | None:
-        """``mul`` and ``mad``, low or wide."""
+        """Return the rule of ``mul`` and ``mad``, low or wide."""
         if "hi" in self.modifiers or "sat" in self.modifiers:
             return None
         is_wide = "wide" in self.modifiers
@@ -184,7 +184,7 @@ class ArithmeticRules(ComparisonRules):
         settled = [tracker.is_settled(self.op, source) for source in self.sources]
 
         def rule(lanes: Lanes) -> Dependence:
-            """Many conditions come in one: (x | y) == 0, (x | y) < 0."""
+            """Return the dependence of ``or``; it joins conditions: (x | y) == 0, (x | y) < 0."""
             found = plain(lanes)
             if found == LOADED or None not in found:
                 return found
@@ -205,7 +205,7 @@ class ArithmeticRules(ComparisonRules):
         return self._logic()
 
     def _logic(self) -> Rule:
-        """With a small number, ``and``, ``or`` and ``xor`` touch the low bits only."""
+        """Return the rule of ``and``, ``or``, ``xor``: a small number touches the low bits only."""
         dependences = self.dependences
         reads = [self.value(place, UNTYPED.get(self.type, self.type)) for place in (0, 1)]
         is_and, width = self.op.instruction.opcode == "and", int(self.type[1:])
@@ -249,7 +249,7 @@ class ArithmeticRules(ComparisonRules):
             if low != high or count != most:
                 return self.exact(lanes) or combined([one])
             values = inserted(lanes)
-            if low + count < width:  # what does not fit is left out
+            if low + count < width:  # values that do not fit are left out
                 if extremes(values)[1] >> count:
                     return self.exact(lanes) or combined([one])
                 least, largest = extremes(values)

@@ -1,4 +1,4 @@
-"""What bulk copies and mbarriers ask of the blocks that do the same.
+"""Find the conditions of bulk copies and mbarriers on the blocks that do the same.
 
 A bulk copy reaches shared memory and a barrier in the same places in all of them, and moves as many
 bytes; where it reaches global memory may move by whole sectors, as long as it stays in its array
@@ -44,11 +44,11 @@ class BulkRules:
         self.modifiers = op.instruction.modifiers
         self.operands = op.instruction.operands
         self.copy = BulkCopy(self.machine, op)
-        # A load's pairs of sectors come together where it goes to several blocks.
+        # A load's pairs of sectors come together if it goes to several blocks.
         self.step = 2 * SECTOR if "multicast::cluster" in self.modifiers else SECTOR
 
     def rule(self) -> Rule | None:
-        """None where there is nothing to follow."""
+        """Return the rule, or None if there is nothing to follow."""
         if "mbarrier" in (self.op.instruction.opcode, *self.modifiers):
             return self._same_everywhere(self.operands)
         addresses = [x for x in self.operands if isinstance(x, Address)]
@@ -64,7 +64,7 @@ class BulkRules:
         return self._bytes(addresses[not is_store], self.operands[2])
 
     def _same_everywhere(self, operands: tuple[Operand, ...]) -> Rule:
-        """The rule of an instruction that does the same where it is given the same."""
+        """Return the rule of an instruction that does the same if it has the same operands."""
         op, tracker = self.op, self.tracker
         dependences = self._dependences(operands)
 

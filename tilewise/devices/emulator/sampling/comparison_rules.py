@@ -1,4 +1,4 @@
-"""What comparisons and selections do to dependences, and to the region of alike blocks."""
+"""Apply comparisons and selections to dependences, and to the region of alike blocks."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class ComparisonRules(Evaluation):
     def compare(
         self, one: Affine, other: Affine, left: Value, right: Value, relation: str, type_: str
     ) -> npt.NDArray[np.bool_]:
-        """Keep to the blocks where each lane's comparison has the outcome that it has here."""
+        """Keep to the blocks in which each lane's comparison has the same outcome as here."""
         for affine, values in ((one, left), (other, right)):
             self.tracker.stay_in_range(affine, values, type_)
         distance = clipped(left, type_) - clipped(right, type_)
@@ -124,7 +124,7 @@ class ComparisonRules(Evaluation):
             ):  # fmt: skip
                 self._keep(affine, part, least, most)
             return outcome
-        # Where it holds, the distance stays on this side of the border, else on the other.
+        # If the comparison holds, the distance stays on this side of the border, else on the other.
         border = 0 if relation in ("lt", "ge") else 1
         self._keep(affine, distance[distance < border], None, border - 1)
         self._keep(affine, distance[distance >= border], border, None)

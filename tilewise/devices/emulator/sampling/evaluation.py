@@ -27,13 +27,13 @@ Rule = Callable[[Lanes], Dependence]
 Exact = Callable[[Lanes], Affine | None]
 """The result's dependence, found by running the instruction for all blocks; None if not found."""
 BLOCKS = 1 << 18
-"""Blocks of an axis, or of a grid, for all of which an instruction is run at once."""
+"""The most blocks of an axis, or of a grid, for all of which an instruction is run at once."""
 UNTYPED = {"b8": "u8", "b16": "u16", "b32": "u32", "b64": "u64"}
 """The integers that operands of untyped bits are followed as."""
 
 
 class Evaluation:
-    """What the rules of all instructions that take registers to registers have in common.
+    """The base of the rules of all instructions that take registers to registers.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class Evaluation:
     Attributes
     ----------
     dependences : list of callable
-        How to look up those of the source operands.
+        The functions that look up the dependences of the source operands.
     exact : callable
-        Runs the instruction for all blocks.
+        The function that runs the instruction for all blocks.
     """
 
     def __init__(self, tracker: Tracker, op: Op) -> None:
@@ -57,11 +57,11 @@ class Evaluation:
         self.exact: Exact = _unknown
 
     def value(self, place: int, type_: str) -> Callable[[Lanes], Value]:
-        """How to read a source of the lanes."""
+        """Return the function that reads a source of the lanes."""
         return self.machine.registers.reader(self.op, self.sources[place], type_, picked=True)
 
     def evaluated(self, meaning: Semantics) -> Exact:
-        """How to run the instruction for all blocks of an axis, where all lanes hold one value."""
+        """Return the function that runs the instruction for all blocks of an axis, on one value."""
         target = self.op.instruction.operands[0]
         is_plain = len(self.sources) == len(meaning.inputs) and isinstance(target, Register)
         if not is_plain or any(isinstance(source, Vector) for source in self.sources):
@@ -97,7 +97,7 @@ class Evaluation:
         return exact
 
     def mixed(self) -> Rule:
-        """The rule of an instruction of which nothing is known but its operands."""
+        """Return the rule of an instruction of which only the operands are known."""
         dependences = self.dependences
 
         def rule(lanes: Lanes) -> Dependence:
@@ -108,7 +108,7 @@ class Evaluation:
 
 
 def _unknown(lanes: Lanes) -> None:
-    """Nothing is known of the result."""
+    """Return None: nothing is known of the result."""
 
 
 def _bits(values: Value) -> Moves:
@@ -120,7 +120,7 @@ def _bits(values: Value) -> Moves:
 
 
 def _after(value: npt.NDArray[Any], bits: Moves) -> npt.NDArray[Any]:
-    """Values of the type of ``value``, from their bits."""
+    """Return values of the type of ``value``, from their bits."""
     if value.dtype.kind == "b":
         return (bits & 1).astype(np.bool_)
     return bits.astype(f"u{value.dtype.itemsize}").view(value.dtype)

@@ -42,7 +42,7 @@ def _wrap(tracker: Tracker, op: Op) -> None:
 
 
 def _step(tracker: Tracker, op: Op) -> Callable[[Lanes], None] | None:
-    """What is to be done before an op runs."""
+    """Return the step to be done before an op runs, or None."""
     instruction = op.instruction
     guard = None
     if instruction.predicate is not None:

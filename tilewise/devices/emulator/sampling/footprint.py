@@ -1,4 +1,4 @@
-"""Which sectors of global memory the blocks reach, each counted once."""
+"""Count the sectors of global memory that the blocks reach, each of them once."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Footprints:
         collected.add(own)
 
     def end(self, box: Box | None = None) -> None:
-        """The batch has ended; with ``box``, it was one cluster that stands for these."""
+        """End a batch; with ``box``, it was one cluster that stands for the clusters of the box."""
         loads: dict[int, dict[_Move, Integers]] = {}
         for (base, writes, (affine, start)), collected in self._batch.items():
             reached = collected.sorted()
@@ -120,14 +120,14 @@ class Footprints:
 
 
 def sectors_of(allocation: Allocation) -> int:
-    """How many sectors an allocation lies in."""
+    """Return the number of sectors that an allocation lies in."""
     return (allocation.base + allocation.size - 1) // SECTOR - allocation.base // SECTOR + 1
 
 
 def _of_each(tables: dict[_Move, Integers], box: Box) -> int:
-    """Distinct sectors that each block of a box reaches, all together.
+    """Return the distinct sectors that each block of a box reaches, all together.
 
-    Accesses that move otherwise from block to block meet in some blocks and not in others.
+    Accesses that move differently from block to block meet in some blocks and not in others.
     """
     rows = list(tables.values())
     moves, counts = box.moves([affine for affine, _ in tables])
@@ -145,5 +145,5 @@ def _of_each(tables: dict[_Move, Integers], box: Box) -> int:
 
 
 def _parts(cells: int) -> int:
-    """Into how many pieces a table is split, so that none is too large."""
+    """Return the number of pieces that a table is split into, so that none is too large."""
     return max(1, cells // (1 << 22))

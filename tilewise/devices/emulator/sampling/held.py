@@ -1,4 +1,4 @@
-"""Which dependence each lane's register has, where groups of lanes write it apart."""
+"""Hold the dependence of each lane's register, as groups of lanes may write it separately."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _Mask = npt.NDArray[np.bool_]
 class Held:
     """The dependences of registers.
 
-    Warps that wait for one another go through a loop apart: one is at the next tile while another
-    stores the last one. So the lanes of a register are told apart where they differ, and only
-    there.
+    Warps that wait for one another go through a loop separately: one is at the next tile while
+    another stores the last one. So the lanes of a register are told apart if they differ, and only
+    then.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class Held:
     Attributes
     ----------
     lanes : Lanes or None
-        Those that run.
+        The lanes that run.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -40,7 +40,7 @@ class Held:
         self._apart: dict[int, list[tuple[Dependence, _Mask]]] = {}
 
     def clear(self) -> None:
-        """Nobody has written a register."""
+        """Forget all dependences: nobody has written a register."""
         self._same.clear()
         self._apart.clear()
 
@@ -66,7 +66,7 @@ class Held:
         return dependence
 
     def put(self, slot: int, dependence: Dependence, lanes: Lanes, is_partial: bool) -> None:
-        """Lanes write a register; ``is_partial`` if perhaps not all of them do."""
+        """Set the dependence that lanes write; ``is_partial`` if perhaps not all lanes do."""
         if lanes.whole and not is_partial:
             self._apart.pop(slot, None)
             self._same[slot] = dependence

@@ -1,4 +1,4 @@
-"""Sets of integers that may be huge, as intervals: the sectors that a launch reaches."""
+"""Hold large sets of integers as intervals: the sectors that a launch reaches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Integers = npt.NDArray[np.int64]
 
 CELLS = 1 << 24
 PENDING = 1 << 20
-"""Integers, or intervals, that are kept before they are sorted and joined."""
+"""The number of integers, or intervals, that are kept before they are sorted and joined."""
 
 
 class Collected:
-    """Integers that come in any order, again and again; each is kept once.
+    """Integers that are added in any order, perhaps repeatedly; each is kept once.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class Collected:
             self._limit = PENDING + 2 * len(self.sorted())
 
     def sorted(self) -> Integers:
-        """All of them, once each, in order."""
+        """Return all integers, once each, in order."""
         if self._table is not None:
             return np.flatnonzero(self._table)
         if len(self._parts) != 1 or self._pending:
@@ -96,7 +96,7 @@ class Union:
         self._limit = PENDING + 2 * len(begins)
 
     def count(self) -> int:
-        """How many integers there are in it."""
+        """Return the number of integers in it."""
         if not self._begins:
             return 0
         self._join()
@@ -104,12 +104,12 @@ class Union:
 
 
 def joined(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
-    """The same set by the fewest intervals, in order.
+    """Return the same set as the fewest intervals, in order.
 
     Parameters
     ----------
     begins, ends : ndarray of int64
-        Of intervals, which do not hold their ends.
+        The intervals' bounds; an interval does not include its end.
     """
     order = np.argsort(begins, kind="stable")
     begins, ends = begins[order], np.maximum.accumulate(ends[order])

@@ -1,4 +1,4 @@
-"""Find the arithmetic that decides nothing which is counted or checked.
+"""Find the arithmetic whose results decide nothing that is counted or checked.
 
 A profile from one block of each kind counts, and of a large product it keeps no result. Sums that
 only end in global memory then need not be computed. A value is needed where it comes to a branch,
@@ -23,13 +23,14 @@ _FLOATS = frozenset(("f16", "f16x2", "bf16", "bf16x2", "f32", "f64"))
 _SUMS = frozenset(
     ("add", "sub", "mul", "fma", "mad", "neg", "abs", "min", "max", "div", "rcp", "sqrt")
 )
-"""Arithmetic that may be left out, like products by tensor cores. Undefined bits go through it
-whatever the values are."""
+"""The arithmetic that may be left out, like products by tensor cores. It propagates undefined bits
+whatever the values are.
+"""
 _QUIET = frozenset(
     ("bra", "brx", "ret", "exit", "bar", "barrier", "membar", "fence", "shfl", "vote", "redux",
      "match", "activemask", "mbarrier", "setmaxnreg", "mapa", "griddepcontrol", "elect")
 )  # fmt: skip
-"""Instructions that reach no memory themselves."""
+"""The instructions that access no memory themselves."""
 _Node = tuple[str, str]
 """A register, by its function and name; or all of a memory, by no function and its name."""
 
@@ -99,7 +100,7 @@ def _nodes(function: str, operand: Operand) -> Iterator[_Node]:
 
 
 def _memories(instruction: Instruction) -> list[_Node]:
-    """What a load or a store may reach; a generic address, any."""
+    """Return the memories that a load or a store may access; all for a generic address."""
     named = {word.partition("::")[0] for word in instruction.modifiers}
     if named & set(_CONSTANT):
         return []

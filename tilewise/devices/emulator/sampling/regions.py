@@ -1,4 +1,4 @@
-"""Which blocks of a grid do the same as one that was run.
+"""Find the blocks of a grid that do the same as one that was run.
 
 What a block does to memory depends on its index by the addresses that it reaches and by the
 comparisons that it makes. Where both depend on the index in a known way
@@ -32,7 +32,7 @@ from tilewise.places import Dim3
 Moves = npt.NDArray[np.int64]
 
 CURVES = 1 << 24
-"""Most points that all curves of a region have together."""
+"""The most points that all curves of a region have together."""
 
 
 class Region:
@@ -64,7 +64,7 @@ class Region:
         self._room = CURVES
 
     def size(self, axis: int) -> int:
-        """Blocks along an axis, or of the grid."""
+        """Return the number of blocks along an axis, or of the grid."""
         return math.prod(self.grid) if axis == GRID else self.grid[axis]
 
     def place(self, axis: int) -> int:
@@ -73,7 +73,7 @@ class Region:
         return x + gx * (y + gy * z) if axis == GRID else self.block[axis]
 
     def along(self, affine: Affine, axis: int) -> Moves:
-        """How far values move to each block of an axis, without what curves over the grid add."""
+        """Return how far values move to each block of an axis, without the curves over the grid."""
         moved = (affine[axis] or 0) * (np.arange(self.grid[axis]) - self.block[axis])
         for place in range(axis + 4, len(affine), 4):
             if factor := affine[place]:
@@ -81,7 +81,7 @@ class Region:
         return moved
 
     def over(self, affine: Affine, axes: Sequence[npt.NDArray[np.intp]] | None = None) -> Moves:
-        """How far values move to each block of the grid, or of parts of it; shape (z, y, x)."""
+        """Return how far values move to each block of the grid or a part; shape (z, y, x)."""
         x, y, z = axes or [np.arange(extent) for extent in self.grid]
         lines = [self.along(affine, axis)[part] for axis, part in enumerate((x, y, z))]
         moved: Moves = lines[0] + lines[1][:, None] + lines[2][:, None, None]
@@ -212,11 +212,11 @@ class Box:
     Attributes
     ----------
     region : Region
-        Theirs.
+        The region of the blocks.
     axes : three ndarrays of intp
         Indices along x, y and z.
     inside : ndarray of bool, shape (len(z), len(y), len(x))
-        Which of them are meant.
+        Which blocks of these indices belong to the box.
     """
 
     region: Region
@@ -224,7 +224,7 @@ class Box:
     inside: npt.NDArray[np.bool_]
 
     def take(self, left: npt.NDArray[np.bool_]) -> Box:
-        """Those that are still in ``left``, shape (z, y, x), from which they are removed."""
+        """Remove this box's blocks from ``left``, shape (z, y, x), and return those removed."""
         x, y, z = self.axes
         at = np.ix_(z, y, x)
         inside = self.inside & left[at]
@@ -236,7 +236,7 @@ class Box:
         return int(np.count_nonzero(self.inside))
 
     def sectors_moved(self, affine: Affine, start: int) -> list[Moves]:
-        """By how many sectors an access moves that begins at byte ``start`` of one.
+        """Return by how many sectors an access moves that begins at byte ``start`` of one.
 
         Returns
         -------
@@ -252,7 +252,7 @@ class Box:
         return [(moves + start) // SECTOR]
 
     def moves(self, affines: Sequence[Affine]) -> tuple[Moves, Moves]:
-        """How far values with these dependences move together, and to how many blocks.
+        """Return how far values with these dependences move together, and to how many blocks.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What each instruction does to its result's dependence, and to the region of alike blocks."""
+"""Apply each instruction to its result's dependence, and to the region of alike blocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUIET = frozenset(
      "prefetchu", "nanosleep", "pmevent", "applypriority", "discard", "createpolicy", "setmaxnreg",
      "griddepcontrol")
 )  # fmt: skip
-"""What neither makes a value nor is counted by one."""
+"""The instructions that neither make a value nor are counted by one."""
 VECTOR = 16
 """Bytes of the widest access: by multiples of these, addresses in shared memory may move without
 that lanes meet in other banks."""
@@ -57,7 +57,7 @@ class Rules:
         self.modifiers = op.instruction.modifiers
 
     def rule(self) -> Rule | None:
-        """None where there is nothing to follow."""
+        """Return the rule, or None if there is nothing to follow."""
         instruction = self.op.instruction
         opcode = instruction.opcode
         if opcode in _CARRYING or "cc" in instruction.modifiers:
@@ -131,7 +131,7 @@ class Rules:
         return self._address(address, LOADED)
 
     def _matrix(self) -> Rule:
-        """The rule of a warp's loads and stores of matrices: a stride decides what is reached."""
+        """Return the rule of a warp's loads and stores of matrices, whose stride must not move."""
         op, tracker = self.op, self.tracker
         operands = op.instruction.operands
         is_load = op.instruction.modifiers[0] == "load"
@@ -179,7 +179,7 @@ class Rules:
         """Check an access to shared memory, or else to global memory, before it happens."""
         op, tracker = self.op, self.tracker
         dependence, extent = tracker.dependence_of(op, address.base), self._extent(address)
-        # What cp.async costs depends on where in 128 bytes it reads and writes.
+        # The cost of cp.async depends on where in 128 bytes it reads and writes.
         step = LINE if op.instruction.opcode == "cp" else VECTOR if is_shared else SECTOR
 
         def reach(lanes: Lanes) -> None:
@@ -196,7 +196,7 @@ class Rules:
         return reach
 
     def _extent(self, address: Address) -> Callable[[Lanes], tuple[int, int]]:
-        """The addresses of the first byte that the lanes reach and of the one behind the last."""
+        """Return a function for the addresses of the lanes' first byte and end."""
         op = self.op
         if not isinstance(address.base, Register):
             return lambda lanes: (0, 0)
@@ -211,14 +211,14 @@ class Rules:
         return extent
 
     def _room(self, low: int, high: int, is_shared: bool) -> tuple[int, int]:
-        """Where the allocation around these addresses begins and ends; an empty range for none."""
+        """Return the begin and the end of the allocation around these addresses; empty for none."""
         if is_shared:
             return 0, self.machine.shared.size
         owner = self.machine.memory.find(low, high)
         return (high, low) if owner is None else (owner.base, owner.base + owner.size)
 
     def _copy(self) -> Rule | None:
-        """``cp.async``: from global to shared memory."""
+        """Return the rule of ``cp.async``, a copy from global to shared memory."""
         op, tracker = self.op, self.tracker
         addresses = [x for x in op.instruction.operands[:2] if isinstance(x, Address)]
         if len(addresses) != 2:
@@ -233,7 +233,7 @@ class Rules:
                 if dependence() != ZERO:
                     tracker.decide(op, dependence())
             store(lanes)
-            # What reads nothing may be told to read it anywhere.
+            # A copy that reads nothing may be given any address.
             reading = lanes if sizes is None else lanes.where(sizes(lanes) > 0)
             if reading.count:
                 load(reading)

@@ -1,4 +1,4 @@
-"""Counts of a whole grid from one block of each kind."""
+"""Count a whole grid from one block of each kind."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def sample(
 
 
 def _places(ops: list[Op]) -> list[tuple[Tally, str]]:
-    """Where the ops' counts stand."""
+    """Return the counters of the ops, as pairs of the object and the attribute's name."""
     return [
         *((op, name) for op in ops for name in _COUNTS),
         *((other, name) for op in ops for other in op.others for name in _OF_MEMORY),

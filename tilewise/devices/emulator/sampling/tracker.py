@@ -1,4 +1,4 @@
-"""How each register depends on ``blockIdx``, followed while one block runs.
+"""Follow how each register depends on ``blockIdx``, while one block runs.
 
 Before an instruction runs, a rule (:mod:`~tilewise.devices.emulator.sampling.follow`) gives the
 affine dependence of its result from those of its operands
@@ -56,10 +56,10 @@ class Tracker:
     ----------
     machine : Machine
     grid : (int, int, int)
-        Of clusters: the blocks of one run together, and an index is a cluster's here. Without
-        clusters every block is one.
+        The grid of clusters: the blocks of one run together, and an index is a cluster's here.
+        Without clusters every block is one.
     cluster : (int, int, int)
-        Blocks of a cluster.
+        The blocks of a cluster along each axis.
 
     Attributes
     ----------
@@ -103,14 +103,14 @@ class Tracker:
             self._settled.discard(slot)
 
     def decide(self, op: Op, dependence: Dependence) -> None:
-        """What the threads do depends on a value with this dependence, so it must not move."""
+        """Require that a value does not move, because the threads' path depends on it."""
         if isinstance(dependence, str):
             self.lose(op, "what was loaded decides it")
         else:
             self.region.limit(dependence, 0, 0)
 
     def lose(self, op: Op, why: str) -> None:
-        """From here on, no other block is known to do the same."""
+        """Note that from here on, no other block is known to do the same."""
         if not self.varies:
             self.varies = f"{op.file}:{op.line}: {why}"
 
@@ -120,7 +120,7 @@ class Tracker:
         return self.machine.registers.slot(self.machine.program.function_of(op.index), register)
 
     def dependence_of(self, op: Op, operand: Operand | None) -> Callable[[], Dependence]:
-        """How to look up an operand's dependence."""
+        """Return the function that looks up an operand's dependence."""
         if isinstance(operand, Negated):
             operand = operand.register
         if isinstance(operand, Register):
@@ -160,7 +160,7 @@ class Tracker:
     def keep_inside(
         self, dependence: Dependence, low: int, high: int, least: int, most: int
     ) -> None:
-        """Values from ``low`` to ``high`` stay within ``least`` to ``most`` in all blocks."""
+        """Require that ``low`` to ``high`` stay in ``least`` to ``most`` in all blocks."""
         if isinstance(dependence, str) or dependence == ZERO:
             return
         if low < least or high > most:

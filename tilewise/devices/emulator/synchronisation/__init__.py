@@ -1,1 +1,1 @@
-"""Where threads wait for each other: barriers of warps, blocks and clusters, mbarriers."""
+"""Let threads wait for each other: barriers of warps, blocks and clusters, and mbarriers."""

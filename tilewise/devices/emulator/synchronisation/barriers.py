@@ -1,4 +1,4 @@
-"""Barriers of a block (PTX ISA 9.7.13.1): who arrived, who waits, who never comes."""
+"""Track the barriers of a block (PTX ISA 9.7.13.1): who arrived, who waits, who never comes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Barriers:
         waits: bool = True,
         brought: npt.NDArray[Any] | None = None,
     ) -> Groups:
-        """Lanes come to a barrier; ``wanted`` threads open it, 0 for all of the block."""
+        """Let lanes arrive at a barrier; ``wanted`` threads open it, 0 for all of the block."""
         machine = self.machine
         op.barriers += lanes.warps
         if (
@@ -87,7 +87,7 @@ class Barriers:
                 waiting.is_watched = True
 
     def lanes_ended(self, lanes: Lanes) -> None:
-        """Lanes ended; those that wait for them wait no longer."""
+        """Release the lanes that wait for lanes that have ended."""
         if self.ended is None:
             self.ended = np.zeros(self.machine.geometry.count, np.bool_)
         self.ended[lanes.numbers] = True
@@ -145,7 +145,7 @@ class Barriers:
     def _pass(
         self, blocks: Blocks | None, lanes: Lanes, number: int, only_arrived: Sequence[Lanes] = ()
     ) -> None:
-        """Lanes go on behind a barrier, all those of ``blocks`` that wait; in all if None."""
+        """Let the race checks know that lanes pass a barrier in ``blocks``; in all if None."""
         machine, geometry = self.machine, self.machine.geometry
         machine.progress += 1
         if not machine.race_checks:
@@ -181,8 +181,10 @@ class Barriers:
                 check.block_barrier(whole, together)
 
     def _check(self, released: list[_Waiting], complete: Blocks) -> None:
-        """Threads that wait elsewhere never reach this barrier; nor do those that ended, but that
-        opens it (CUDA C++ programming guide: a barrier waits for all non-exited threads)."""
+        """Report threads that wait elsewhere, and so never reach this barrier, and threads that
+        ended and went around it; the end of a thread opens the barrier (CUDA C++ programming guide:
+        a barrier waits for all non-exited threads).
+        """
         if not self.machine.is_checking:
             return
         released = sorted(released, key=lambda waiting: waiting.op.index)
@@ -191,7 +193,7 @@ class Barriers:
             self._check_ended(released[0].op, complete)
 
     def _check_elsewhere(self, released: list[_Waiting]) -> None:
-        """All threads of a block must wait at one place."""
+        """Report a block whose threads do not all wait at one place."""
         if all(waiting.op is released[0].op for waiting in released):
             return
         block_of = self.machine.geometry.block_of
@@ -214,7 +216,7 @@ class Barriers:
                 return
 
     def _check_ended(self, op: Op, complete: Blocks) -> None:
-        """Threads may end before a barrier, and may not go around it."""
+        """Report threads that went around a barrier; only note those that ended before it."""
         machine, geometry = self.machine, self.machine.geometry
         assert self.ended is not None
         missing = np.flatnonzero(self.ended & complete[geometry.block_of])
@@ -244,7 +246,7 @@ class Barriers:
         )
 
     def report_stuck(self) -> None:
-        """Nobody can run: say who waits for whom."""
+        """Report who waits for whom, when no lane can run."""
         geometry = self.machine.geometry
         for number, waiting in self._waiting.items():
             first = next((w for w in waiting if w.waits), None)

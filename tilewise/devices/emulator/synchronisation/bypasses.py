@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Watched:
-    """Keeps what is known of a barrier that lanes wait at.
+    """The facts about a barrier that lanes wait at.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class _Watched:
 
 
 class Bypasses:
-    """Finds the lanes of a batch that go around barriers.
+    """Find the lanes of a batch that go around barriers.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class Bypasses:
         watched = self._watched.get(op)
         return np.zeros(len(lanes), np.bool_) if watched is None else watched.around[lanes]
 
-    # What stands behind a barrier
+    # The instructions behind a barrier
 
     def _count_behind(self, barrier: int) -> Index:
         found = self._behind.get(barrier)

@@ -1,4 +1,4 @@
-"""Clusters: several blocks that reach each other's shared memory (PTX ISA 9.7.9.23, 9.7.13.3).
+"""Track clusters: several blocks access each other's shared memory (PTX ISA 9.7.9.23, 9.7.13.3).
 
 An address in shared memory is the offset in its block's, with the block's rank above.
 """
@@ -84,7 +84,7 @@ class Clusters:
         return np.where((rank >= 0) & (rank < size), rows // size * size + rank, -1)[()]
 
     def arrive(self, op: Op, lanes: Lanes) -> None:
-        """Lanes come to the barrier of their clusters."""
+        """Let lanes arrive at the barrier of their clusters."""
         machine, geometry = self.machine, self.machine.geometry
         op.barriers += lanes.warps
         machine.progress += 1
@@ -105,7 +105,7 @@ class Clusters:
         self._open()
 
     def wait(self, op: Op, lanes: Lanes) -> Groups:
-        """Lanes wait for the others of their clusters, as of their own arrival."""
+        """Let lanes wait for the others of their clusters, since their own arrival."""
         machine, geometry = self.machine, self.machine.geometry
         if self._ticket is None:
             self._ticket = np.full(geometry.count, -1, np.intp)
@@ -137,12 +137,12 @@ class Clusters:
             self.machine.global_races.acquired(lanes.numbers, self._names(lanes))
 
     def _names(self, lanes: Lanes) -> npt.NDArray[np.int64]:
-        """What the lanes of a cluster meet by."""
+        """Return the keys by which the lanes of a cluster meet."""
         cluster = lanes.pick(self.machine.geometry.cluster_of).astype(np.int64)
         return CLUSTER + (self.machine.generation << 32) + cluster
 
     def lanes_ended(self) -> None:
-        """Lanes ended; those that wait for them wait no longer."""
+        """Release the lanes that wait for lanes that have ended."""
         if self._ticket is not None:
             self._open()
 
@@ -174,7 +174,7 @@ class Clusters:
                 machine.add_group(op.index + 1, released)
 
     def report_stuck(self) -> None:
-        """Lanes wait for others that never come."""
+        """Report lanes that wait for others which never come."""
         for op, lanes in self._waiting:
             op.fault(
                 "barrier",

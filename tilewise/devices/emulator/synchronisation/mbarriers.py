@@ -26,12 +26,12 @@ _BYTES = 8
 MOST = (1 << 20) - 1
 COUNT_BITS = 20
 _PATIENCE = 64
-"""How often waiting threads may ask again in vain before they are said to wait forever."""
+"""How often waiting threads may ask again in vain before they are reported to wait forever."""
 
 
 @dataclass
 class Waiting:
-    """Lanes that wait, each for the end of a phase of one barrier: of a number, or of a parity."""
+    """Lanes that each wait for the end of a phase of one barrier, by its number or its parity."""
 
     op: Op
     lanes: Lanes
@@ -82,7 +82,7 @@ class Mbarriers:
         return self._slot[(rows * self.machine.shared.pitch + offset) // _BYTES]
 
     def place_of(self, barrier: int) -> Place:
-        """Where a barrier is in its block's shared memory."""
+        """Return the place of a barrier in its block's shared memory."""
         offset = int(self._place[barrier]) % self.machine.shared.pitch
         return self.machine.shared_place(offset, _BYTES)
 
@@ -134,7 +134,7 @@ class Mbarriers:
     def initialize(
         self, op: Op, lanes: Lanes, rows: Index, offset: Index, count: npt.NDArray[np.int64]
     ) -> None:
-        """``mbarrier.init``: barriers for ``count`` arrivals."""
+        """Initialize barriers for ``count`` arrivals: ``mbarrier.init``."""
         machine = self.machine
         wrong = (count < 1) | (count > MOST)
         if wrong.any():
@@ -167,7 +167,7 @@ class Mbarriers:
             machine.ordering.mbarriers.made(lanes.numbers[first], rows[first])
 
     def invalidate(self, op: Op, lanes: Lanes, rows: Index, offset: Index) -> None:
-        """``mbarrier.inval``: the places hold no barriers any more."""
+        """Invalidate barriers, so that their places hold none any more: ``mbarrier.inval``."""
         lanes, barrier = self.find(op, lanes, rows, offset)
         self._slot[self._place[barrier] // _BYTES] = -1
 
@@ -182,7 +182,7 @@ class Mbarriers:
         expected: npt.NDArray[np.int64] | None = None,
         drops: bool = False,
     ) -> npt.NDArray[np.uint64]:
-        """Lanes arrive ``count`` times each; before that, they may expect more bytes.
+        """Let lanes arrive ``count`` times each; before that, they may expect more bytes.
 
         Returns
         -------
@@ -215,7 +215,7 @@ class Mbarriers:
         expected: npt.NDArray[np.int64] | None,
         drops: bool,
     ) -> npt.NDArray[np.uint64]:
-        """Arrive lane by lane, where there are more arrivals than one phase takes."""
+        """Arrive lane by lane, if there are more arrivals than one phase takes."""
         state = self._states(barrier)
         for i in range(lanes.count):
             one = slice(i, i + 1)
@@ -245,7 +245,7 @@ class Mbarriers:
         self._end_phases(np.unique(barrier))
 
     def complete(self, rows: Index, offset: int, bytes_: int, op: Op, lane: int) -> None:
-        """Bulk copies that a lane issued have ended, in one or several blocks.
+        """Complete bulk copies that a lane issued, in one or several blocks.
 
         Parameters
         ----------
@@ -267,8 +267,8 @@ class Mbarriers:
         self.expect(barrier, np.full(len(barrier), -bytes_, np.int64))
 
     def first_end(self, barrier: Index, bytes_: int) -> int:
-        """How many copies of ``bytes_`` bytes, one after another, there are up to the first whose
-        end is that of a phase; all of them where none is.
+        """Return the number of copies of ``bytes_`` bytes, one after another, up to the first whose
+        end is that of a phase; all of them if none is.
 
         Parameters
         ----------
@@ -321,11 +321,11 @@ class Mbarriers:
         some.write(some.lanes, np.ones(some.lanes.count, np.bool_))
 
     def _names(self, barrier: Index) -> npt.NDArray[np.int64]:
-        """What lanes are ordered by at barriers, apart from those of other batches."""
+        """Return the keys that order lanes at barriers, distinct from other batches' keys."""
         return MBARRIER + (self.machine.generation << 32) + barrier.astype(np.int64)
 
     def wait(self, some: Waiting) -> Groups:
-        """Lanes test whether phases have ended; those whose phase has not are suspended."""
+        """Test whether phases have ended, and suspend the lanes whose phase has not."""
         goes = self._ended(some)
         if self.machine.ordering is not None and some.is_parity:
             self.machine.ordering.mbarriers.asked(some.op, some.lanes.numbers, some.barrier, goes)
@@ -344,7 +344,7 @@ class Mbarriers:
         self.machine.add_group(some.op.index + 1, some.lanes)
 
     def ask_again(self) -> bool:
-        """Nobody else can run: let those that wait test again, if anything has changed."""
+        """Let waiting lanes test again, if anything has changed; nobody else can run."""
         if not self._waiting:
             return False
         progress = self.machine.progress
@@ -363,7 +363,7 @@ class Mbarriers:
             self._go_on(some)
 
     def report_stuck(self) -> None:
-        """Nobody can run: say who waits for what."""
+        """Report who waits for what, when no lane can run."""
         for some in self._waiting:
             at = int(some.barrier[0])
             place = self.place_of(at)
@@ -377,7 +377,7 @@ class Mbarriers:
             )
 
     def _lacks(self, barrier: int) -> str:
-        """What the current phase of a barrier lacks, or has too much of."""
+        """Return what the current phase of a barrier lacks, or has too much of."""
         ended, bytes_ = int(self.phase[barrier]), int(self.bytes_[barrier])
         arrivals = f"{int(self.pending[barrier]):,} of {int(self.expected[barrier]):,} arrivals"
         before = f"; {ended:,} of its phases {'has' if ended == 1 else 'have'} ended"

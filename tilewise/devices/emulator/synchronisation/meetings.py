@@ -21,7 +21,7 @@ ALL_LANES, ONE = 0xFFFFFFFF, np.uint64(1)
 
 
 def warp_bits(lanes: Lanes) -> Mask:
-    """Return a number for each warp, of which bit i is set if lane i is there; shape (warps,)."""
+    """Return a number for each warp, whose bit i is set if lane i is in the set; shape (warps,)."""
     geometry = lanes.geometry
     bits = np.zeros(geometry.warp_count, np.uint64)
     bit = np.uint64(1) << lanes.pick(geometry.lane_id).astype(np.uint64)
@@ -38,7 +38,7 @@ class _Waiting:
 
 
 class Meetings:
-    """Keeps the lanes that wait for others of their warp."""
+    """The lanes that wait for others of their warp."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -119,7 +119,7 @@ class Meetings:
             return warp_bits(self.machine.all)
         return warp_bits(Lanes(self.machine.geometry, np.flatnonzero(~ended), False))
 
-    # What is wrong with the masks
+    # The faults of the masks
 
     def _check(self, released: list[_Waiting]) -> None:
         """Check that lanes go on together with all that their masks name, which have that mask."""

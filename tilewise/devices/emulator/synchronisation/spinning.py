@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 _CALM = 8
-"""Rounds of turns before the first state is kept, to be compared with later ones."""
+"""The rounds of turns before the first state is kept, to be compared with later ones."""
 _WRITERS = frozenset(("st", "red", "cp", "stmatrix", "multimem", "wgmma", "wmma", "tensormap"))
 
 
@@ -95,7 +95,7 @@ class Spinning:
             passed = self._round - self._kept_at
             if passed > 2 * len(now.groups) + _CALM and now.same(kept):
                 return True
-            # A loop may take some rounds to come back to where it was (R. P. Brent, 1980).
+            # A loop may take some rounds to return to an earlier state (R. P. Brent, 1980).
             if passed < self._kept_at:
                 return False
         else:
@@ -136,7 +136,7 @@ class Spinning:
             )
 
     def _place(self, op: Op, at: int) -> Place:
-        """What an instruction reaches at an address."""
+        """Return the place that an instruction accesses at an address."""
         machine = self.machine
         is_shared = any(m.startswith("shared") for m in op.instruction.modifiers)
         if not is_shared and SHARED_WINDOW <= at < SHARED_WINDOW + WINDOW_BYTES:

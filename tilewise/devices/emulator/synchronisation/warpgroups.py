@@ -1,4 +1,4 @@
-"""Where the four warps of a warpgroup meet: ``wgmma`` is one instruction of 128 threads."""
+"""Let the four warps of a warpgroup meet: ``wgmma`` is one instruction of 128 threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Warpgroups:
-    """Lanes that wait for the others of their warpgroup."""
+    """The lanes that wait for the others of their warpgroup."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -26,7 +26,7 @@ class Warpgroups:
         self._waiting: dict[Op, Lanes] = {}
 
     def arrive(self, op: Op, meet: Callable[[Lanes], None], lanes: Lanes) -> Groups:
-        """Lanes come to an instruction; ``meet`` runs it for the warpgroups that are complete."""
+        """Let lanes arrive at an instruction; ``meet`` runs it for each complete warpgroup."""
         machine = self.machine
         before = self._waiting.pop(op, None)
         if before is not None:
@@ -53,7 +53,7 @@ class Warpgroups:
         return lanes.pick(number)
 
     def report_stuck(self) -> None:
-        """Lanes wait for others that never come."""
+        """Report lanes that wait for others which never come."""
         for op, lanes in self._waiting.items():
             number = self._number(lanes)
             there = np.count_nonzero(number == number[0])

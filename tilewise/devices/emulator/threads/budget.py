@@ -1,4 +1,4 @@
-"""What a launch on the emulator may still take: time, instructions, memory and output."""
+"""Limit a launch on the emulator: its time, instructions, memory and output."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 STRETCH = 512
-"""Instructions that a group runs at most between two looks at the clock."""
+"""The most instructions that a group runs between two looks at the clock."""
 _LOOKS = 16
-"""Every 16th look reads the clock, and every 16th of those counts instructions and memory."""
+"""The period of the looks: every 16th look reads the clock, and every 16th of those counts
+instructions and memory.
+"""
 _STATM = Path("/proc/self/statm")
 
 
@@ -96,7 +98,7 @@ class Budget:
 
 
 def _held_bytes() -> int:
-    """Memory that this process holds; 0 where the system does not say."""
+    """Return the bytes that this process holds; 0 if the system does not say."""
     if sys.platform != "linux":
         return 0
     return int(_STATM.read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""What the checks found, said so that a person can act on it."""
+"""Say what the checks found, so that a person can act on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tilewise.shown import plural
 
 LIMIT = 100
 IMMEDIATE = ("out of bounds", "misaligned")
-"""What is found while the lane stands at the instruction; the others, maybe later."""
+"""The kinds of fault found while the lane is at the instruction; others may come later."""
 _ERRORS: dict[str, type[CheckError]] = {
     "out of bounds": MemoryAccessError,
     "misaligned": MemoryAccessError,
@@ -45,14 +45,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Site:
-    """Where a fault happens in the program.
+    """The place of a fault in the program.
 
     Attributes
     ----------
     instruction : int
-        Its number in the program.
+        The instruction's number in the program.
     access : str
-        What it does, as its opcode has it: ``ld`` or ``st``.
+        The access, as its opcode names it: ``ld`` or ``st``.
     source : SourceLine
     earlier : SourceLine or None
         Of two accesses that nothing orders, the other one's.
@@ -70,7 +70,7 @@ class Site:
 
 
 class _Group:
-    """Findings, or notes, alike: of instructions that the compiler made of one line."""
+    """Findings, or notes, that are alike: of instructions that the compiler made of one line."""
 
     def __init__(self, site: Site, message: str, others: int = 0) -> None:
         self.site, self.message, self.others = site, message, others
@@ -87,7 +87,7 @@ class _Group:
 
 
 class Faults:
-    """Collects findings, or raises at the first.
+    """Collect findings, or raise at the first.
 
     Of one kind at one line, with one array and one kind of access, there is one: it counts the
     instructions, of which an unrolled loop has many.
@@ -107,7 +107,7 @@ class Faults:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What was found, in the order in which it was first."""
+        """The findings, in the order in which each was first found."""
         return tuple(
             replace(first, message=group.text(), count=len(group.instructions))
             for group, first in self._found.values()
@@ -115,7 +115,7 @@ class Faults:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was noted."""
+        """The notes, in order."""
         return tuple(x if isinstance(x, str) else x.text() for x in self._noted.values())
 
     def has(self, kind: str, instruction: int) -> bool:
@@ -123,7 +123,7 @@ class Faults:
         return (kind, instruction) in self._seen
 
     def note(self, kind: str, site: Site, message: str, geometry: Geometry, lane: int) -> None:
-        """Something that is no fault, or not surely one, but that a person would want to know.
+        """Note an event that is no fault, or not surely one, but that a person would want to know.
 
         Raises
         ------
@@ -142,7 +142,7 @@ class Faults:
         self._noted[key] = _Group(site, f"{at}: thread {thread} of block {block} {message}")
 
     def remark(self, message: str) -> None:
-        """Something about the checks themselves."""
+        """Add a remark on the checks themselves."""
         self._noted[message,] = message
 
     def add(
@@ -155,7 +155,7 @@ class Faults:
         place: Place | None = None,
         others: int = 0,
     ) -> None:
-        """One fault of one lane; ``others`` lanes have it at the same instruction.
+        """Add one fault of one lane; ``others`` lanes have it at the same instruction.
 
         Raises
         ------

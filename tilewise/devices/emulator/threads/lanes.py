@@ -1,4 +1,4 @@
-"""Which threads an instruction runs for, and where they stand in warps and blocks."""
+"""Say which threads an instruction runs for, and their places in warps and blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewise.places import Dim3
 Index = npt.NDArray[np.intp]
 WARP = 32
 WARPGROUP = 128
-"""Threads of a warpgroup: what ``wgmma`` is one instruction of."""
+"""The number of threads of a warpgroup, which run ``wgmma`` together."""
 RANK_SHIFT = 24
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
 """An address in shared memory has the rank of its block in the cluster above these bits, which are
@@ -54,7 +54,7 @@ class Geometry:
 
     @property
     def clusters(self) -> Dim3:
-        """Clusters of the grid."""
+        """The number of clusters of the grid along each axis."""
         (gx, gy, gz), (cx, cy, cz) = self.grid, self.cluster
         return gx // cx, gy // cy, gz // cz
 
@@ -65,7 +65,7 @@ class Geometry:
         return [(i % gx, i // gx % gy, i // (gx * gy)) for i in self.blocks.tolist()]
 
     def _numbers(self, clusters: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Linear numbers of the clusters' blocks."""
+        """Return the linear numbers of the clusters' blocks."""
         if self.cluster_size == 1:
             return clusters
         (gx, gy, _), (cx, cy, _), (nx, ny, _) = self.grid, self.cluster, self.clusters
@@ -79,63 +79,63 @@ class Geometry:
 
     @cached_property
     def everybody(self) -> Index:
-        """All lanes."""
+        """The indices of all lanes."""
         found = np.arange(self.count, dtype=np.intp)
         found.flags.writeable = False
         return found
 
     @cached_property
     def thread_of(self) -> Index:
-        """Of each lane, the linear number of its thread in its block."""
+        """The linear number of each lane's thread in its block."""
         return np.tile(np.arange(self.threads, dtype=np.intp), self.block_count)
 
     @cached_property
     def block_of(self) -> Index:
-        """Of each lane, the number of its block in this batch."""
+        """The number of each lane's block in this batch."""
         return np.repeat(np.arange(self.block_count, dtype=np.intp), self.threads)
 
     @cached_property
     def cluster_of(self) -> Index:
-        """Of each lane, the number of its cluster in this batch."""
+        """The number of each lane's cluster in this batch."""
         return self.block_of // self.cluster_size
 
     @cached_property
     def rank_of(self) -> Index:
-        """Of each lane, the rank of its block in the cluster."""
+        """The rank of each lane's block in the cluster."""
         return self.block_of % self.cluster_size
 
     @cached_property
     def first_address_of(self) -> npt.NDArray[np.int64]:
-        """Of each lane, the address of the first byte of its block's shared memory."""
+        """The address of the first byte of the shared memory of each lane's block."""
         return self.rank_of.astype(np.int64) << RANK_SHIFT
 
     @cached_property
     def warp_of(self) -> Index:
-        """Of each lane, the number of its warp in this batch."""
+        """The number of each lane's warp in this batch."""
         return self.block_of * self.warps_per_block + self.thread_of // WARP
 
     @cached_property
     def lane_id(self) -> npt.NDArray[np.uint32]:
-        """Of each lane, ``%laneid``."""
+        """The ``%laneid`` of each lane."""
         return (self.thread_of % WARP).astype(np.uint32)
 
     @cached_property
     def slot_of(self) -> Index:
-        """Of each lane, its place where every warp has 32, the last warp of a block too."""
+        """Each lane's place if every warp has 32 places, the last warp of a block too."""
         return self.warp_of * WARP + self.thread_of % WARP
 
     def of_one_block(self, lanes: Index) -> int:
-        """How many of some lanes are of the first one's block, that one too."""
+        """Return how many of some lanes are in the first one's block, that one included."""
         block = self.block_of[lanes]
         return int(np.count_nonzero(block == block[0]))
 
     def thread_index(self, lane: int) -> Dim3:
-        """``threadIdx`` of a lane."""
+        """Return a lane's ``threadIdx``."""
         t, (bx, by, _) = int(lane) % self.threads, self.block
         return t % bx, t // bx % by, t // (bx * by)
 
     def block_index(self, lane: int) -> Dim3:
-        """``blockIdx`` of a lane."""
+        """Return a lane's ``blockIdx``."""
         b, (gx, gy, _) = int(self.blocks[int(lane) // self.threads]), self.grid
         return b % gx, b // gx % gy, b // (gx * gy)
 
@@ -161,7 +161,7 @@ class Lanes:
 
     @property
     def warps(self) -> int:
-        """Warps with a lane in the set."""
+        """The number of warps with a lane in the set."""
         if self._warps < 0:
             warp = self.geometry.warp_of[self.index]
             self._warps = int(np.count_nonzero(warp[1:] != warp[:-1])) + (len(warp) > 0)

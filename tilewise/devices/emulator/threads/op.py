@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 Value = Any
-"""What a register holds: an array of shape (lanes,) or a NumPy scalar."""
+"""The value of a register: an array of shape (lanes,) or a NumPy scalar."""
 Reader = Callable[[Lanes], Value]
 Writer = Callable[[Lanes, Value], None]
 Groups = list[tuple[int, Lanes]]
@@ -29,19 +29,19 @@ and the blocks of the lanes that take it."""
 
 
 class Store(Protocol):
-    """Where one instruction stores."""
+    """The destination of an instruction's store."""
 
     def unwrite(
         self, lanes: Lanes, lacks: npt.NDArray[np.uint8], origin: npt.NDArray[np.int32]
     ) -> npt.NDArray[np.bool_]:
-        """Remember that bits which were just stored are undefined.
+        """Record that bits which were just stored are undefined.
 
         Parameters
         ----------
         lacks : ndarray of uint8, shape (lanes.count, bytes)
-            Which bits of each byte.
+            The undefined bits of each byte.
         origin : ndarray of int32, shape (lanes.count,)
-            The read that they come from.
+            The read that the undefined bits come from.
 
         Returns
         -------
@@ -52,7 +52,7 @@ class Store(Protocol):
 
 
 class Tally:
-    """What an instruction did to a memory.
+    """The counts of an instruction's accesses to a memory.
 
     Attributes
     ----------
@@ -122,13 +122,13 @@ class Op(Tally):
         self.pieces: Callable[[Lanes], dict[str, npt.NDArray[np.int64]]] | None = None
         self.accessed: Callable[[Lanes, Any, int, Any], None] | None = None
         self.lanes_run = self.warps_run = 0
-        self.lanes_off = 0  # of those, by the instruction's guard
+        self.lanes_off = 0  # the lanes of those that the instruction's guard turned off
         self.divergent = self.barriers = 0
         self.reduce: Reduce | None = None
 
     @cached_property
     def source(self) -> SourceLine:
-        """Its line, and the calls that were inlined there."""
+        """The instruction's line, and the calls that were inlined there."""
         return self.machine.setup.sources.line(self.instruction)
 
     def fault(
@@ -159,7 +159,7 @@ class Op(Tally):
         return Site(self.index, self.instruction.opcode, source, other)
 
     def where(self, file: str) -> str:
-        """Its line; with its file, where that is not ``file``; and the calls that lead there."""
+        """Return the line, its file unless that is ``file``, and the calls that lead there."""
         return self.source.where(file)
 
     def unsupported(self, why: str = "") -> UnsupportedInstructionError:

@@ -38,7 +38,7 @@ class Registers:
     Attributes
     ----------
     values : list
-        What each register holds, by its slot.
+        The value of each register, by its slot.
     slots : dict
         The slot of each register, by its function and its name.
     """
@@ -65,7 +65,7 @@ class Registers:
         return slot
 
     def reader(self, op: Op, operand: Operand, type_: str, picked: bool = False) -> Reader:
-        """How to read a source operand as a PTX type.
+        """Return the function that reads a source operand as a PTX type.
 
         Parameters
         ----------
@@ -111,7 +111,7 @@ class Registers:
         return read
 
     def _shared_reader(self, offset: int, dtype: np.dtype[Any], picked: bool) -> Reader:
-        """How to read the address of a variable in shared memory, which blocks have apart."""
+        """Return the function that reads a shared variable's address, which differs by block."""
         plain = dtype.type(offset)
 
         def read(lanes: Lanes) -> Value:
@@ -137,7 +137,7 @@ class Registers:
         return read
 
     def writer(self, op: Op, operand: Operand, type_: str) -> Writer:
-        """How to write a result of a PTX type to a destination."""
+        """Return the function that writes a result of a PTX type to a destination."""
         if isinstance(operand, Sink):
             return lambda lanes, value: None
         if not isinstance(operand, Register):
@@ -172,7 +172,7 @@ class Registers:
         return write
 
     def carry(self, op: Op) -> tuple[Reader, Writer]:
-        """How to read and write the carry flag (PTX ISA 9.7.2)."""
+        """Return the functions that read and write the carry flag (PTX ISA 9.7.2)."""
         register = Register("carry", "u32")
         name = self.machine.program.function_of(op.index)
         function = next(f for f in self.machine.program.functions if f.name == name)

@@ -1,4 +1,4 @@
-"""Special registers (PTX ISA 10)."""
+"""Read special registers (PTX ISA 10)."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ _TABLE: dict[str, Callable[[Geometry], Value]] = {
 def special_reader(
     machine: Machine, op: Op, name: str, dtype: np.dtype[Any], picked: bool
 ) -> Reader:
-    """How to read a special register as ``dtype``."""
+    """Return the function that reads a special register as ``dtype``."""
     if name.startswith(("clock", "globaltimer")):
         return _timer(machine, name, dtype)
     if name in ("dynamic_smem_size", "total_smem_size", "aggr_smem_size"):
@@ -133,7 +133,7 @@ def special_reader(
 
 
 def _timer(machine: Machine, name: str, dtype: np.dtype[Any]) -> Reader:
-    """Clocks count the instructions that the batch has run; the global timer is the host's."""
+    """Return the reader of a clock (the batch's instructions) or of the host's timer."""
 
     def read(lanes: Lanes) -> Value:
         if name.startswith("globaltimer"):
