@@ -1,1 +1,1 @@
-"""How fast ``tilewise.matmul`` is: products to time, a rival beside it, ceilings, a figure."""
+"""Measure the speed of ``tilewise.matmul``: products, a rival, ceilings, a figure."""

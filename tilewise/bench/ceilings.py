@@ -1,4 +1,4 @@
-"""What the GPU itself can do: its tensor cores, and its memory."""
+"""Measure the limits of the GPU itself: its tensor cores, and its memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ROUNDS = 5
 
 @dataclass(frozen=True)
 class Ceilings:
-    """What no product on this GPU is faster than.
+    """The limits that no product on this GPU exceeds.
 
     Attributes
     ----------
@@ -34,14 +34,14 @@ class Ceilings:
     bytes: float
 
     def least_seconds(self, flops: float, nbytes: float) -> tuple[float | None, str]:
-        """The time that a product takes at least, and what sets it.
+        """Return the least time that a product takes, and the limit that sets it.
 
         Parameters
         ----------
         flops : float
-            Operations of the product.
+            The product's operations.
         nbytes : float
-            Of its inputs, read once, and its output, written once.
+            The bytes of its inputs, read once, and of its output, written once.
 
         Returns
         -------
@@ -55,7 +55,7 @@ class Ceilings:
 
 
 def measure(gpu: Gpu, dtype: str, seconds: float) -> Ceilings:
-    """Both ceilings, each over ``seconds`` in all."""
+    """Measure both ceilings, each over ``seconds`` in all."""
     if dtype == "float32":
         flops: float | None = rate_of(gpu, dtype, seconds)
     else:

@@ -1,4 +1,4 @@
-"""What ``tilewise climb`` is asked for, and how the record that it leaves is read.
+"""Hold the settings of ``tilewise climb``, and read the record that it leaves.
 
 A record is plain data for JSON: ``date``, ``command``, ``machine``, ``versions``, ``correct`` (of
 all), ``sizes``, ``dtypes``, ``method``, ``ceilings``, ``arithmetic`` (by dtype and unit, operations
@@ -20,9 +20,9 @@ from tilewise.precision import DTYPES, HALVES
 
 OURS, VENDOR = "matmul", "vendor"  # the kernels that are no rungs
 SIZES = (128, 256, 512, 1024, 2048, 4096, 8192)
-EDGE_SIZES = range(2000, 5001)  # of the sizes whose odd neighbour is measured too
+EDGE_SIZES = range(2000, 5001)  # the sizes whose odd neighbour is measured too
 EDGE_FROM = 8  # the first rung that is: those below it have one element a thread
-MAIN_SIZE = 4096  # what is told of one size is told of this one, where it was measured
+MAIN_SIZE = 4096  # the size that is reported if it was measured and only one is reported
 EVERY_RUNG = ("float32", "bfloat16")  # the types that have all rungs between them, each once
 MULTIPLY_ADDS, TENSOR_CORES = UNITS = ("multiply-adds", "tensor cores")
 """The units of a multiprocessor that products are computed by."""
@@ -85,7 +85,7 @@ class Settings:
                 raise ValueError(f"none of {', '.join(self.kernels)} takes {dtype}")
 
     def rungs(self, dtype: str) -> tuple[Rung, ...]:
-        """Those that take a dtype."""
+        """Return the rungs that take a dtype."""
         every = rungs_of(dtype)
         return tuple(each for each in every if not self.kernels or each.name in self.kernels)
 
@@ -97,13 +97,13 @@ class Settings:
         return self.has_ours or bool(self.rungs(dtype))
 
     def edge_sizes(self, dtype: str) -> tuple[int, ...]:
-        """Those whose odd neighbour is measured too."""
+        """Return the sizes whose odd neighbour is measured too."""
         has_any = self.has_ours or any(each.number >= EDGE_FROM for each in self.rungs(dtype))
         return tuple(size for size in self.sizes if has_any and size in EDGE_SIZES)
 
     @property
     def steps(self) -> int:
-        """How many times :func:`run` calls its ``step``."""
+        """The number of times that :func:`run` calls its ``step``."""
         return sum(
             (len(self.rungs(dtype)) + self.has_ours + 2) * len(self.sizes)
             + len(self.edge_sizes(dtype))
@@ -117,7 +117,7 @@ def source_of(rung: Rung) -> str:
 
 
 def unit_of(kernel: str, dtype: str, arithmetic: Mapping[str, float | None]) -> str:
-    """The unit that computes a kernel's products.
+    """Return the unit that computes a kernel's products.
 
     matmul and the vendor's product choose between those that a dtype has, so theirs is the fastest.
 
@@ -142,7 +142,7 @@ def unit_of(kernel: str, dtype: str, arithmetic: Mapping[str, float | None]) -> 
 
 
 def row_of(record: Mapping[str, Any], kernel: str, n: int, dtype: str) -> Row | None:
-    """A kernel's figures at a size; None where it has none."""
+    """Return a kernel's figures at a size, or None if it has none."""
     for row in record["rows"]:
         if (row["kernel"], row["n"], row["dtype"]) == (kernel, n, dtype) and "tflops" in row:
             found: Row = row
@@ -157,13 +157,13 @@ def names(record: Mapping[str, Any]) -> list[str]:
 
 
 def main_size(record: Mapping[str, Any]) -> int:
-    """The size that is told of where it is one: 4096, or the largest."""
+    """Return the size to report if only one is reported: 4096, or the largest."""
     sizes: list[int] = record["sizes"]
     return MAIN_SIZE if MAIN_SIZE in sizes else sizes[-1]
 
 
 def label(kernel: str) -> str:
-    """How a kernel is called in a table: a rung with its number."""
+    """Return a kernel's name in a table: a rung has its number before it."""
     for each in RUNGS:
         if each.name == kernel:
             return f"{each.number} {each.name}"
@@ -172,15 +172,15 @@ def label(kernel: str) -> str:
 
 @dataclass(frozen=True)
 class Point:
-    """One kernel on the way from one thread to the fastest product.
+    """A kernel on the climb from one thread to the fastest product.
 
     Attributes
     ----------
     kernel, dtype : str
     n : int
-        The size of which its figures are: :func:`main_size`, or the largest at which it was timed.
+        The size of its figures: :func:`main_size`, or the largest at which it was timed.
     row : mapping
-        Its figures there.
+        Its figures at that size.
     vendor : mapping or None
         Those of the vendor's product of the same dtype and size.
     """
@@ -193,10 +193,10 @@ class Point:
 
 
 def climbed(record: Mapping[str, Any]) -> list[Point]:
-    """Every rung once, the lowest first, and then matmul of 16 bits where it was measured.
+    """Return every rung once, the lowest first, and then matmul of 16 bits if it was measured.
 
-    A rung of float32 and float64 is there in float32 where that was measured, one of 16 bits in
-    bfloat16; of the others, and of rungs that have no figure, there is nothing.
+    A rung of float32 and float64 is given in float32 if that was measured, one of 16 bits in
+    bfloat16. Other dtypes, and rungs that have no figure, are left out.
     """
     reals, halves = (
         sorted(each for each in record["dtypes"] if (each in HALVES) == of_halves)

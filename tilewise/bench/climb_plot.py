@@ -92,21 +92,21 @@ def figure(record: Mapping[str, Any]) -> Any:
 
 
 def _units(points: Sequence[Point]) -> Iterator[tuple[Any, Iterator[Point]]]:
-    """Neighbours that are computed by one unit in one dtype."""
+    """Yield runs of neighbouring points that one unit computes in one dtype."""
     return groupby(points, lambda point: (point.dtype, point.row["unit"]))
 
 
 def unit_name(dtype: str, unit: str) -> str:
-    """What a unit is called: ``"FP32 units"``, or ``"tensor cores"``."""
+    """Return a unit's name: ``"FP32 units"``, or ``"tensor cores"``."""
     if unit != MULTIPLY_ADDS:
         return unit
     return {"float32": "FP32 units", "float64": "FP64 units"}.get(dtype, unit)
 
 
 def _bar(axes: Any, point: Point, height: float, n: int) -> None:
-    """A rung's share, and its speed; without a ceiling, its speed alone.
+    """Draw a rung's share and its speed; without a ceiling, its speed alone.
 
-    Its size is told where it is another than ``n``.
+    Its size is written if it differs from ``n``.
     """
     colour = HALF if point.dtype in HALVES else REAL
     if point.kernel == OURS:
@@ -136,7 +136,7 @@ def _vendor(axes: Any, record: Mapping[str, Any], group: Sequence[Point], bottom
 
 
 def _head(axes: Any, record: Mapping[str, Any], point: Point, height: float) -> None:
-    """What 100 % is, above the bars of a unit."""
+    """Write above the bars of a unit which speed 100 % stands for."""
     ceiling = record["arithmetic"][point.dtype].get(point.row["unit"])
     unit = unit_name(point.dtype, point.row["unit"])
     told = f"{point.dtype}, by {unit}"

@@ -31,17 +31,17 @@ __all__ = ["check", "draw"]
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 0.75, 1.95, 0.8, 0.65  # inches beside a panel
 _LEAST = 2.4  # inches that a panel is high
-_FULL = 1.05  # of 100 %, the top of an axis
+_FULL = 1.05  # the top of an axis, as a multiple of 100 %
 _STYLES = ("-", (0, (5, 1.5)), (0, (1.5, 1)))
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
-    """Draw a record to ``path``, whole or not at all; a panel a dtype.
+    """Draw a record to ``path``, completely or not at all, with one panel a dtype.
 
     Parameters
     ----------
     record : mapping
-        Of :func:`tilewise.bench.rungs.run`.
+        The record of :func:`tilewise.bench.rungs.run`.
     path : Path
 
     Raises
@@ -73,7 +73,7 @@ def figure(record: Mapping[str, Any]) -> Any:
 
 
 def _lines(record: Mapping[str, Any], dtype: str) -> dict[str, list[tuple[int, float]]]:
-    """By kernel, sizes and percentages of what its unit can do."""
+    """Return each kernel's sizes and percentages of what its unit can do."""
     found = {}
     for kernel in names(record):
         rows = [row_of(record, kernel, n, dtype) for n in record["sizes"]]
@@ -84,7 +84,7 @@ def _lines(record: Mapping[str, Any], dtype: str) -> dict[str, list[tuple[int, f
 
 
 def _share(record: Mapping[str, Any], dtype: str, row: Mapping[str, Any]) -> float:
-    """Of what the unit that computed it can do, or of the fastest where that is not known."""
+    """Return the percentage of the unit's ceiling, or of the fastest kernel if that is unknown."""
     ceiling = record["arithmetic"][dtype].get(row["unit"])
     whole: float = ceiling or 1e12 * max(
         each["tflops"] for each in record["rows"] if each["dtype"] == dtype and "tflops" in each

@@ -1,4 +1,4 @@
-"""What is measured beside one another: the rungs, matmul and the vendor's product, and operands."""
+"""The contenders that are measured: the rungs, matmul and the vendor's product; and operands."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tilewise.launch import Launch
 from tilewise.places import Place
 
 Call = Callable[[Operands], None]
-"""Puts a product of its operands on PyTorch's current stream, and does not wait."""
+"""A function that enqueues a product of its operands on PyTorch's current stream, and
+does not wait.
+"""
 
 
 class Contenders:
@@ -39,7 +41,7 @@ class Contenders:
         self._sets: dict[int, list[Operands]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, Rung | None]]:
-        """Each kernel's name, and its rung where it is one."""
+        """Yield each kernel's name, and its rung or None."""
         for rung in self.settings.rungs(self.dtype):
             yield rung.name, rung
         if self.settings.has_ours:
@@ -51,11 +53,11 @@ class Contenders:
         self._sets.clear()
 
     def matrices(self, n: int) -> Operands:
-        """Matrices that are not kept."""
+        """Return new matrices, which are not kept."""
         return operands(Shape(n, n, n), self.dtype, torch.Generator(_device()).manual_seed(0))
 
     def operands(self, n: int) -> list[Operands]:
-        """As many sets of matrices as pass the L2 cache; the same ones each time."""
+        """Return as many sets of matrices as exceed the L2 cache; the same ones each time."""
         if n not in self._sets:
             generator = torch.Generator(_device()).manual_seed(n)
             shape = Shape(n, n, n)
@@ -72,7 +74,7 @@ class Contenders:
         return first.a, first.b
 
     def call(self, name: str, rung: Rung | None, n: int) -> Call:
-        """What puts a kernel's product of size ``n`` on the stream."""
+        """Return the function that enqueues a kernel's product of size ``n``."""
         if rung is None:
             return Operands.ours if name == OURS else Operands.torch
         tile = rung.tile_for(n, n, n, self.dtype)

@@ -1,4 +1,4 @@
-"""Products with an epilogue, beside the plain product and beside ``torch.compile``."""
+"""Measure products with an epilogue, beside the plain product and beside ``torch.compile``."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from tilewise.precision import limits_of, sums_of
 PLAIN, OURS, EAGER, COMPILED = "plain", "tilewise", "torch", "torch.compile"
 MODE = "max-autotune-no-cudagraphs"
 GRAPH_FLOPS = 3e11  # products of fewer operations are replayed in CUDA graphs
-MANY_ROWS = 512  # from which on an epilogue should be almost free
+MANY_ROWS = 512  # the number of rows from which on an epilogue should be almost free
 GOALS = {True: 1.02, False: 1.05}  # time by the plain product's, with many rows or fewer
 RIVAL_GOALS = 1.05, 0.95  # the rival's time by ours: geometric mean and worst
-_CHECKED = 64, 4096  # rows and columns, spread over the result, that are held against float64
+_CHECKED = 64, 4096  # rows and columns, spread over the result, that are compared with float64
 
 Tensor = Any
 Row = dict[str, Any]
@@ -43,13 +43,13 @@ def _shape_of(name: str, m: int, n: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Case:
-    """A product with what follows it.
+    """A product with its epilogue.
 
     Attributes
     ----------
     name : str
     epilogue : Epilogue
-        What follows, as tilewise has it.
+        The epilogue, in tilewise's terms.
     operands : tuple of str
         Of ``"bias"`` (n,) and ``"residual"`` (m, n), in the epilogue's order.
     torch : callable
@@ -65,7 +65,7 @@ class Case:
     pairs: str | None = None
 
     def result(self, given: Given) -> Tensor:
-        """Where the result goes: D, or of pairs a part of its memory."""
+        """Return the memory for the result: D, or for pairs a part of D's memory."""
         d = given.matrices.d
         m, n = d.shape
         return d if self.pairs is None else d.flatten()[: m * (n // 2)].view(m, n // 2)
@@ -85,7 +85,7 @@ class Case:
         return function(x.a, x.b.mT, *(given.extra[name] for name in self.operands))
 
     def product(self, shape: Shape, dtype: str) -> Product:
-        """What :func:`tilewise.matmul` is asked for."""
+        """Return the product that :func:`tilewise.matmul` is asked for."""
         inputs = []
         for name in self.operands:
             rows = _shape_of(name, shape.m, shape.n)[:-1]
@@ -102,7 +102,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Given:
-    """One set of operands: a product's matrices, and what epilogues read besides."""
+    """One set of operands: a product's matrices, and the arrays that epilogues read besides."""
 
     matrices: Operands
     extra: dict[str, Tensor]
@@ -134,7 +134,7 @@ CASES = (
 
 
 def sets_of(shape: Shape, dtype: str, stand: Stand, cases: Sequence[Case] = CASES) -> list[Given]:
-    """Random operands, as many sets as pass the L2 cache."""
+    """Return random operands, as many sets as exceed the L2 cache."""
     generator = stand.generator()
     names = sorted({name for case in cases for name in case.operands})
 
@@ -156,7 +156,7 @@ def sets_of(shape: Shape, dtype: str, stand: Stand, cases: Sequence[Case] = CASE
 
 
 def spread(extent: int, most: int, generator: Any) -> Tensor:
-    """Random indices, one in each of equal stretches of the extent, with the first and the last."""
+    """Return random indices, one in each of equal stretches, and the first and the last."""
     if extent <= most:
         return torch.arange(extent)
     edges = torch.linspace(0, extent, most + 1, dtype=torch.float64).long()
@@ -167,7 +167,7 @@ def spread(extent: int, most: int, generator: Any) -> Tensor:
 
 
 def enclosed_share(case: Case, given: Given, found: Tensor) -> float:
-    """The largest error of a result, as a share of what a correct kernel may make there.
+    """Return the largest error of a result, as a share of what a correct kernel may make there.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def enclosed_share(case: Case, given: Given, found: Tensor) -> float:
         each = each[columns][None] if each.ndim == 1 else each[rows][:, columns]
         values.append(each.double().cpu().numpy())
     low, high = ends(columns)
-    if case.pairs is not None:  # in halves
+    if case.pairs is not None:  # the values of a pair lie in halves
         others = ends(columns + n)
         low, high = np.stack((low, others[0])), np.stack((high, others[1]))
     ((low, high),) = case.epilogue.traced.enclose(low, high, values, sums.name)
@@ -257,7 +257,7 @@ def measure(
         return row
     # A call with operands costs the host more: launches of less than 0.5 ms would wait for it.
     timed = stand.time(works, in_graph=shape.flops < GRAPH_FLOPS or None)
-    for case in cases:  # what was timed is what was checked: two runs give the same bits
+    for case in cases:  # the operands timed are those checked: two runs give the same bits
         case.ours(first, stand.place)
         if not torch.equal(case.result(first), before[case.name]):
             row["wrong"].append(f"{case.name}, once it had been timed")
@@ -274,12 +274,12 @@ def beside_compile(
     case: Case, shape: Shape, dtype: str, stand: Stand, sets: Sequence[Given],
     compiler: Callable[[Callable[..., Tensor]], Callable[..., Tensor]],
 ) -> Row:  # fmt: skip
-    """Check a case's result and time it beside PyTorch's and a compiled expression of it.
+    """Check a case's result, and time it beside PyTorch's and a compiled expression of it.
 
     Parameters
     ----------
     compiler : callable
-        That of :func:`compiler_of`.
+        The function that :func:`compiler_of` returns.
 
     Returns
     -------
@@ -316,7 +316,7 @@ def beside_compile(
 
 
 def compiler_of(backend: str = "inductor") -> Callable[..., Callable[..., Tensor]]:
-    """Return what compiles an expression for one shape, forgetting all that was compiled before."""
+    """Return the compiler of an expression for one shape; it forgets earlier code."""
 
     def compiler(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
         torch._dynamo.reset()
@@ -344,7 +344,7 @@ def summaries(rows: Sequence[Row], beside: Sequence[Row]) -> list[Row]:
     Parameters
     ----------
     rows, beside : sequence of dict
-        Of :func:`measure` and :func:`beside_compile`.
+        The rows of :func:`measure` and :func:`beside_compile`.
     """
     found: list[Row] = []
     names = list(dict.fromkeys(name for row in rows for name in row.get("ratios", {})))

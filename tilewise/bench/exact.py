@@ -1,4 +1,4 @@
-"""How far a product is from the exact one: by the bound that it must keep, and as a whole."""
+"""Measure the distance of a product from the exact one: by its error bound, and as a whole."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from tilewise.numbers import gamma, roundings
 from tilewise.precision import HALVES, limits_of, sums_of
 
-_CHECKED_FLOPS = 5e11  # of the products in float64; more rows than that takes are a random sample
+_CHECKED_FLOPS = 5e11  # operations in float64; a larger product is checked on random rows
 _LEAST_ROWS = 256
 _MANTISSA = 53  # bits of a float64
 _KEPT = 60  # bits, below the largest element of a row or column, that slices hold
@@ -21,7 +21,7 @@ Tensor = Any
 
 @dataclass(frozen=True)
 class Distance:
-    """How far a result is from the exact product.
+    """The distance of a result from the exact product.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ class Exact:
             self._limit += out.unit * (self._products[0].abs() + self._limit) + out.subnormal / 2
 
     def distance(self, c: Tensor) -> Distance:
-        """Of a result.
+        """Return the distance of a result from the exact product.
 
         Parameters
         ----------
@@ -102,7 +102,7 @@ class Exact:
 
 
 def sample(m: int, most: int, device: Any) -> Tensor:
-    """At most ``most`` row numbers out of m, the first and the last among them."""
+    """Return at most ``most`` row numbers out of m, the first and the last among them."""
     if m <= most:
         return torch.arange(m, device=device)
     generator = torch.Generator().manual_seed(0)
@@ -111,12 +111,12 @@ def sample(m: int, most: int, device: Any) -> Tensor:
 
 
 def _slice_bits(k: int) -> int:
-    """So many that k products of two numbers of as many bits can be added without rounding."""
+    """Return the bits a slice, so that k products of such numbers add without rounding."""
     return (_MANTISSA - math.ceil(math.log2(max(k, 2)))) // 2
 
 
 def _slices(x: Tensor, dim: int, bits: int, count: int) -> list[Tensor]:
-    """Matrices that add up to ``x``, but for what is below all of them; each of ``bits`` bits.
+    """Return matrices of ``bits`` bits each that add up to ``x``, but for a rest below them all.
 
     Elements of one slice are multiples of one power of two in each row (``dim`` 1) or column.
     """
@@ -124,7 +124,7 @@ def _slices(x: Tensor, dim: int, bits: int, count: int) -> list[Tensor]:
     for _ in range(count):
         largest = rest.abs().amax(dim, keepdim=True)
         _, exponent = torch.frexp(largest)  # largest < 2**exponent
-        # What is added to this rounds to multiples of 2**(exponent + 1 - bits).
+        # A number added to this is rounded to a multiple of 2**(exponent + 1 - bits).
         shift = torch.ldexp(torch.ones_like(largest), exponent + _MANTISSA - bits)
         top = (rest + shift) - shift
         found.append(top)

@@ -1,4 +1,4 @@
-"""What the first call with a new shape costs the host, beside PyTorch's first call.
+"""Measure the host's cost of the first call with a new shape, beside PyTorch's first call.
 
 A run is a series of products that all differ. A process of its own computes them one after
 another, and each call is timed on the host alone: the queue of launches never fills, and nothing
@@ -26,7 +26,7 @@ from typing import Any
 
 CONTENDERS = ("ours", "torch")
 PASSES = ("first", "others", "again")
-"""What a process does in turn: a run's products, as many others, and the first ones again."""
+"""The passes of a process, in turn: a run's products, as many others, and the first ones again."""
 
 PROCESSES = ("empty", "torch", "cached")
 
@@ -55,11 +55,11 @@ class Run:
     name : str
     dtype : str
     count : int
-        How many products a pass has.
+        The number of products in a pass.
     layout : str
-        ``"NN"``, or ``"NT"`` where B is stored transposed.
+        The layout: ``"NN"``, or ``"NT"`` if B is stored transposed.
     what : str
-        For people.
+        A description for people.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Run:
     what: str
 
     def passes(self, seed: int) -> dict[str, list[Sizes]]:
-        """m, n and k of every product, by the passes' names; all of the first two differ."""
+        """Return m, n and k of every product, by the passes' names; all of the first two differ."""
         draw = random.Random(seed)
         found: dict[Sizes, None] = {}
         while len(found) < 2 * self.count:
@@ -96,14 +96,14 @@ RUNS = {
 def measure(
     seed: int, cache: Path, step: Callable[[str], None] = lambda _: None
 ) -> dict[str, dict[str, Any]]:
-    """Every run, ours and PyTorch's in turn, each in a process of its own.
+    """Measure every run, ours and PyTorch's in turn, each in a process of its own.
 
     Parameters
     ----------
     seed : int
-        Of the sizes.
+        The seed of the sizes.
     cache : Path
-        A folder that is empty, for the cache of compiled kernels.
+        An empty folder for the cache of compiled kernels.
     step : callable
         Called with what comes next, before it begins.
 
@@ -144,12 +144,12 @@ def measure(
 
 
 def summary(seconds: list[float]) -> dict[str, float]:
-    """Total, median and longest of the calls of one pass, in seconds."""
+    """Return the total, median and longest of the calls of one pass, in seconds."""
     return {"total": sum(seconds), "median": median(seconds), "longest": max(seconds)}
 
 
 def in_a_process(contender: str, run: Run, seed: int, cache: Path) -> dict[str, Any]:
-    """One contender's passes, in a process of its own; what :func:`here` gives."""
+    """Run one contender's passes in a process of its own; return what :func:`here` returns."""
     answer = subprocess.run(
         [sys.executable, "-m", __name__, contender, run.name, str(seed)],
         env=environment(cache),
@@ -162,7 +162,7 @@ def in_a_process(contender: str, run: Run, seed: int, cache: Path) -> dict[str, 
 
 
 def environment(cache: Path) -> Mapping[str, str]:
-    """Of a process that finds the same packages as this one, with a cache of its own."""
+    """Return the environment of a process with this one's packages, and a cache of its own."""
     path = os.pathsep.join(part or str(Path.cwd()) for part in sys.path)
     return {**os.environ, "PYTHONPATH": path, "TILEWISE_CACHE_DIR": str(cache)}
 
@@ -170,7 +170,7 @@ def environment(cache: Path) -> Mapping[str, str]:
 def here(
     contender: str, run: Run, seed: int, profile: bool = False, device: str = "cuda"
 ) -> dict[str, Any]:
-    """One contender's passes, in this process.
+    """Run one contender's passes in this process.
 
     Parameters
     ----------

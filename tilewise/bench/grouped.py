@@ -1,4 +1,4 @@
-"""Grouped products of mixtures of experts: their sizes, their arrays, and whether one is right."""
+"""Make grouped products of mixtures of experts, with sizes and arrays, and check one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ Tensor = Any
 FORWARD, GRADIENT = "forward", "gradient"
 EVEN, ROUTED, SKEWED = "even", "routed", "skewed"
 MAJORS = ("nk", "kn")
-"""How weights lie: (groups, n, k), as PyTorch's linear layers have them, or (groups, k, n)."""
+"""The layouts of the weights: (groups, n, k), as PyTorch's linear layers have them, or
+(groups, k, n).
+"""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer of experts, each of which is k x n, and how many of them a token goes to."""
+    """A layer of experts, each of them k x n, and the number of experts for a token."""
 
     name: str
     groups: int
@@ -46,7 +48,7 @@ LAYERS = (
     Layer("OLMoE gate-up", 64, 2048, 2048, 8),
 )
 DECODE, PREFILL = (16, 64, 256), (1024, 4096, 16384)
-"""Numbers of tokens in a batch; the layers take them in turn."""
+"""The numbers of tokens in a batch; the layers take them in turn."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Case:
     sizes : tuple of int
         The rows of each group.
     n, k : int
-        Of the weights.
+        The weights' sizes.
     """
 
     name: str
@@ -73,12 +75,12 @@ class Case:
 
     @property
     def rows(self) -> int:
-        """Those of all groups."""
+        """The rows of all groups together."""
         return sum(self.sizes)
 
     @property
     def flops(self) -> int:
-        """Floating-point operations; a multiply-add is two."""
+        """The number of floating-point operations; a multiply-add is two."""
         return 2 * self.rows * self.n * self.k
 
     def __str__(self) -> str:
@@ -153,12 +155,12 @@ class Operands:
 
     @property
     def bytes(self) -> int:
-        """Of all arrays."""
+        """The bytes of all arrays."""
         return sum(a.numel() * a.element_size() for a in (self.x, self.w, self.d))
 
 
 def operands(case: Case, dtype: str, major: str, generator: Any) -> Operands:
-    """New arrays of random normal numbers, where ``generator`` is; the result is NaN."""
+    """Return new arrays of random normal numbers, where ``generator`` is; the result is NaN."""
     kind, place = getattr(torch, dtype), generator.device
 
     def normal(*shape: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""Products that begin in the host's memory, beside PyTorch's there and back and the link itself."""
+"""Measure products that begin in the host's memory, beside PyTorch's and the link itself."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ROUNDS = 7
 _LINK = 1 << 30  # bytes that are copied to measure the link
 _POOL = (1 << 24) + 12_345  # normal numbers that matrices are filled with, again and again
 _BETWEEN = 0.02  # seconds from one look at the GPU's free memory to the next
-_SAMPLE = 12  # rows and columns that are held against float64
+_SAMPLE = 12  # rows and columns that are compared with float64
 
 
 def link(gpu: Gpu, rounds: int = ROUNDS) -> dict[str, float]:
@@ -105,7 +105,7 @@ def square(gpu: Gpu, size: int, dtype: str, rate: float, rounds: int = ROUNDS) -
         if xt is not None:
             alone_runs["cublasXt"] = lambda: xt(x, y, out.numpy())
             alone_runs["cublasXt, pinned"] = lambda: xt(*(each.numpy() for each in pinned))
-    # NumPy's threads spin for a while behind its product, and the vendor's library keeps memory.
+    # NumPy's threads spin for a while after its product, and the vendor's library keeps memory.
     seconds = {**_in_turn(runs, rounds), **_in_turn(alone_runs, 2)}
     item = a.element_size()
     least = max(2 * size * size * item / rate, size * size * item / rate, kernel)
@@ -307,7 +307,7 @@ def _is_right(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dtype: str) -
 
 @contextmanager
 def _least_free(gpu: Gpu) -> Iterator[list[int]]:
-    """Note the bytes of the GPU's memory that are free, again and again, as the driver has it."""
+    """Note repeatedly how many bytes of the GPU's memory are free, as the driver reports them."""
     found = [gpu.free_memory()]
     ends = threading.Event()
 
@@ -325,7 +325,7 @@ def _least_free(gpu: Gpu) -> Iterator[list[int]]:
 
 
 def _cublas_xt() -> Callable[..., None] | None:
-    """The vendor's product of the host's matrices, C = A B by rows; None where it is not here."""
+    """Return the vendor's product of the host's matrices, C = A B by rows; or None."""
     found = find_spec("nvidia")
     folders: Sequence[str] = [] if found is None else list(found.submodule_search_locations or [])
     names = [
@@ -345,7 +345,7 @@ def _cublas_xt() -> Callable[..., None] | None:
     def run(a: Any, b: Any, c: Any) -> None:
         (m, k), n = a.shape, b.shape[1]
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
-        # By columns, as BLAS has it: C' = B' A'.
+        # BLAS stores matrices by columns: C' = B' A'.
         status = library.cublasXtSgemm(
             handle, 0, 0, size(n), size(m), size(k), ctypes.byref(one), pointer(b.ctypes.data),
             size(n), pointer(a.ctypes.data), size(k), ctypes.byref(zero), pointer(c.ctypes.data),

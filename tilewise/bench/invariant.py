@@ -1,4 +1,4 @@
-"""Invariant products beside our default, PyTorch's product, and PyTorch's with k undivided."""
+"""Measure invariant products beside our default and PyTorch's product, with k divided or not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def undivided(dtype: str) -> Iterator[None]:
 
 
 def calls_of(shape: Shape, dtype: str, place: str) -> dict[str, Callable[[Operands], None]]:
-    """What is timed for a product, ours first; ``place`` is :attr:`Stand.place`.
+    """Return the calls to time for a product, ours first; ``place`` is :attr:`Stand.place`.
 
     On the emulator PyTorch's product with k undivided is left out: it takes cuBLASLt.
     """
@@ -115,7 +115,7 @@ def measure(shape: Shape, dtype: str, stand: Stand) -> Row:
     if row["wrong"]:
         return row
     timed = stand.time({name: [partial(call, x) for x in sets] for name, call in calls.items()})
-    for name in (INVARIANT, DEFAULT):  # what was timed is what was checked
+    for name in (INVARIANT, DEFAULT):  # the calls timed are those checked
         calls[name](first)
         if not torch.equal(first.d, results[name]):
             row["wrong"].append(f"{name}, once it had been timed")

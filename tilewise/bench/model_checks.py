@@ -1,4 +1,4 @@
-"""The products of a model's linear layers and MLPs, each held against float64."""
+"""Check the products of a model's linear layers and MLPs against float64."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHECKED = 256  # rows, and columns, of a product with an epilogue
 
 
 def linear_shares(model: Module, run: Callable[[], object]) -> dict[str, float]:
-    """The largest error of each product of a model's linear layers, as a share of its bound.
+    """Return the largest error of each product of a model's linear layers, as a share of its bound.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ def linear_shares(model: Module, run: Callable[[], object]) -> dict[str, float]:
     layers = {name: x for name, x in model.named_modules() if isinstance(x, torch.nn.Linear)}
     users = [
         id(x) for module in model.modules() for x in module.parameters(recurse=False)
-    ]  # of a tied weight, several
+    ]  # a tied weight has several names
     found: dict[str, float] = {}
     seen: dict[str, tuple[Tensor, Tensor]] = {}
     inputs: dict[str, Tensor] = {}
@@ -110,7 +110,7 @@ def worst_share(shares: Mapping[str, float]) -> Row:
 
 
 def fused_shares(run: Callable[[], object]) -> dict[str, float]:
-    """The largest error of each product with an epilogue that is computed in a call.
+    """Return the largest error of each product with an epilogue that a call computes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Models by PyTorch and by tilewise: training, decoding, losses."""
+"""Run models by PyTorch and by tilewise: training, decoding, losses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Training:
     ) -> None:
         self.model, self._loss_of, self._autocast = model, loss_of, autocast
         parameters = list(model.parameters())
-        # As a step that is captured needs it, and the same for those that are not.
+        # A step that is captured needs it, and the others get the same.
         on_gpu = parameters[0].device.type == "cuda"
         self._optimizer = torch.optim.AdamW(parameters, lr=rate, fused=True, capturable=on_gpu)
 
@@ -61,7 +61,7 @@ class Training:
         return loss.detach()
 
     def step(self) -> Tensor:
-        """One step; return the loss before it."""
+        """Do one step; return the loss before it."""
         loss = self.gradients()
         self._optimizer.step()
         return loss
@@ -73,7 +73,7 @@ def training_row(rival: str, ours: str) -> Row:
 
 
 def ways_of(stand: Stand) -> tuple[str, ...]:
-    """How steps are timed: call by call, and where there is a GPU captured in CUDA graphs."""
+    """Return the ways to time steps: call by call, and on a GPU captured in CUDA graphs."""
     return (EAGER,) if stand.gpu is None else (EAGER, CAPTURED)
 
 
@@ -112,7 +112,7 @@ def _add(timed: Timings, way: str, row: Row) -> None:
 
 
 def compared(theirs: Sequence[Sequence[float]], ours: Sequence[Sequence[float]]) -> Row:
-    """How far apart two curves of losses are, beside how far curves of other seeds are.
+    """Return the distance of two curves of losses, beside the distance of other seeds' curves.
 
     Parameters
     ----------

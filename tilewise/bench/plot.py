@@ -37,18 +37,18 @@ _DTYPES = ("float32", "bfloat16")  # those in which a rung is drawn, the first t
 
 
 def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None = None) -> None:
-    """Draw the squares of a record to ``path``, whole or not at all.
+    """Draw the squares of a record to ``path``, completely or not at all.
 
-    Above, tilewise, the rival and the ceiling of the unit that computes; below, where there is a
-    record of the climb, all of the ladder, logarithmic.
+    The upper panel has tilewise, the rival and the ceiling of the unit that computes; the lower
+    one, if there is a record of the climb, the whole ladder on a logarithmic scale.
 
     Parameters
     ----------
     record : mapping
-        Of :func:`tilewise.bench.record.run`, with the suite ``square``.
+        The record of :func:`tilewise.bench.record.run`, with the suite ``square``.
     path : Path
     climb : mapping, optional
-        Of :func:`tilewise.bench.rungs.run`: each rung in float32, or in bfloat16.
+        The record of :func:`tilewise.bench.rungs.run`: each rung in float32, or in bfloat16.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def figure(record: Mapping[str, Any], climb: Mapping[str, Any] | None = None) ->
 
 
 def _speeds(axes: Any, record: Mapping[str, Any], lines: Mapping[str, Any]) -> None:
-    """Tilewise and its rival, to scale, below the ceiling."""
+    """Draw tilewise and its rival to scale, below the ceiling."""
     names = _draw_lines(axes, lines)
     _sizes(axes, sorted({n for line in lines.values() for n, _ in line}))
     ceiling = record["ceilings"]["tflops"]
@@ -115,7 +115,7 @@ def _draw_lines(axes: Any, lines: Mapping[str, Any]) -> list[Name]:
 
 
 def _sizes(axes: Any, sizes: list[int]) -> None:
-    """The axis of sizes: each has a tick, and as many have a number as there is room for."""
+    """Draw the axis of sizes: each has a tick, and as many as fit have a number."""
     axes.set_xscale("log", base=2)
     last = len(sizes) - 1
     axes.set_xticks(
@@ -128,7 +128,7 @@ def _sizes(axes: Any, sizes: list[int]) -> None:
 def _ladder(
     axes: Any, record: Mapping[str, Any], lines: Mapping[str, Any], below: Mapping[str, Any]
 ) -> None:
-    """Every rung, and above them tilewise and its rival again."""
+    """Draw every rung, and above them tilewise and its rival again."""
     names = []
     for kernel, (dtype, line) in below.items():
         colour = HALF if dtype == "bfloat16" else REAL
@@ -146,7 +146,7 @@ def _ladder(
 
 
 def _rungs(climb: Mapping[str, Any]) -> dict[str, tuple[str, list[tuple[int, float]]]]:
-    """Of each rung its dtype, and its sizes and speeds; those without any are left out."""
+    """Return each rung's dtype, and its sizes and speeds; rungs without any are left out."""
     found = {}
     for rung in RUNGS:
         dtype = next((each for each in _DTYPES if each in rung.dtypes), None)

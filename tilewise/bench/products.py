@@ -18,7 +18,7 @@ UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 # Half the last subnormal; float32's, and bfloat16's, are those of the sums.
 UNDERFLOW = {"float16": 2.0**-25, "bfloat16": 0.0, "float32": 0.0}
 
-_CHECKED_FLOPS = 1e12  # of the float64 reference; more rows than that takes are a random sample
+_CHECKED_FLOPS = 1e12  # operations in float64; a larger product is checked on random rows
 _LEAST_ROWS = 256
 _PANEL = 8192  # columns that are checked together
 
@@ -45,9 +45,9 @@ class Operands:
 
 
 def operands(shape: Shape, dtype: str, generator: Any) -> Operands:
-    """New matrices of random normal numbers, where ``generator`` is.
+    """Return new matrices of random normal numbers, where ``generator`` is.
 
-    Gaps and what lies ahead of an offset are random too; D is NaN.
+    Gaps and the elements ahead of an offset are random too; D is NaN.
     """
 
     def filled(view: View, kind: Any) -> Tensor:
@@ -62,7 +62,7 @@ def operands(shape: Shape, dtype: str, generator: Any) -> Operands:
 
 
 def differences(found: Tensor, right: Tensor) -> str:
-    """Which elements of two results of one shape differ, in words; ``""`` if none does."""
+    """Return in words which elements of two results of one shape differ; ``""`` if none does."""
     differ = found != right
     places = differ.nonzero()
     if not len(places):
@@ -74,7 +74,7 @@ def differences(found: Tensor, right: Tensor) -> str:
 
 
 def error_share(a: Tensor, b: Tensor, d: Tensor) -> float:
-    """The largest error of D, as a share of what a correct kernel may make there.
+    """Return the largest error of D, as a share of what a correct kernel may make there.
 
     Parameters
     ----------

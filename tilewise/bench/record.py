@@ -31,7 +31,7 @@ Step = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is timed, and for how long.
+    """The settings of a run: what is timed, and for how long.
 
     Attributes
     ----------
@@ -71,12 +71,12 @@ class Settings:
 
     @property
     def steps(self) -> int:
-        """How many times :func:`run` calls its ``step``."""
+        """The number of times that :func:`run` calls its ``step``."""
         return 2 + len(self.products)
 
     @property
     def products(self) -> list[tuple[str, Shape]]:
-        """What is timed, each with its suite. float64 has no D of another dtype."""
+        """The products that are timed, each with its suite. float64 has no D of another dtype."""
         found = [
             (suite, shape)
             for suite in self.suites
@@ -89,7 +89,7 @@ class Settings:
 
 
 def product_of(shape: Shape, dtype: str) -> Product:
-    """Return what ``matmul`` is asked for where the matrices of a shape lie as they should."""
+    """Return the product that ``matmul`` is asked for, whose matrices lie as the shape says."""
 
     def lying(view: View, of: str) -> Operand:
         *batch, rows, columns = view.strides
@@ -121,13 +121,13 @@ def find_gpu() -> Gpu:
 
 
 def check_torch(gpu: Gpu, why: str) -> None:
-    """Raise where PyTorch can't be used on a GPU.
+    """Raise an error if PyTorch can't be used on a GPU.
 
     Parameters
     ----------
     gpu : Gpu
     why : str
-        What the message begins with: ``"the rival is"``.
+        The beginning of the message: ``"the rival is"``.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def run(
     ----------
     settings : Settings
     gpu : Gpu
-        That of :func:`find_gpu`.
+        The GPU that :func:`find_gpu` returns.
     step : callable
         Called with what comes next, before it begins.
     command : sequence of str
@@ -221,7 +221,7 @@ def _tera(rate: float | None) -> float | None:
 def _row(
     suite: str, shape: Shape, settings: Settings, gpu: Gpu, ceilings: Ceilings, step: Step
 ) -> dict[str, Any]:
-    """One product: its error, as a share of what rounding may make it, and its times."""
+    """Return the row of one product: its error, as a share of the bound, and its times."""
     import torch
 
     from tilewise.bench import products, timing
@@ -242,7 +242,7 @@ def _row(
         "storage": {name: asdict(getattr(shape, name)) for name in "abd"},
         "off_16_bytes": off,
         "correct": False,
-        "error": None,  # where there is none, or it is infinite
+        "error": None,  # None if there is no error, or it is infinite
     }
     try:
         first.ours()
@@ -260,7 +260,7 @@ def _row(
         sets += [products.operands(shape, settings.dtype, generator) for _ in range(count - 1)]
 
         def after(name: str, index: int) -> None:
-            # What was timed is what was checked: two runs give the same bits.
+            # The calls timed are those checked: two runs give the same bits.
             if name == "ours" and index == settings.rounds - 1:
                 row["correct"] = bool(torch.equal(first.d, checked))
 

@@ -50,7 +50,7 @@ _QUICK = 0.01
 
 @dataclass(frozen=True)
 class Measured:
-    """What was found in one dtype; rows are plain data for JSON."""
+    """The measurements in one dtype; rows are plain data for JSON."""
 
     kernels: list[dict[str, Any]]
     rows: list[dict[str, Any]]
@@ -106,7 +106,7 @@ def run(
 
 
 def _ceilings(gpu: Gpu) -> roofline.Ceilings:
-    """Those that are known of the GPU; of another they are measured now."""
+    """Return the known ceilings of the GPU, or measure them if it is not known."""
     try:
         return roofline.for_gpu(gpu.description)
     except ValueError:
@@ -116,18 +116,18 @@ def _ceilings(gpu: Gpu) -> roofline.Ceilings:
 
 
 def _arithmetic(gpu: Gpu, dtype: str, ceilings: roofline.Ceilings) -> dict[str, float | None]:
-    """By unit, operations a second in ``dtype``; the tensor cores' are measured now."""
+    """Return the operations a second in ``dtype`` by unit; the tensor cores' are measured now."""
     found: dict[str, float | None] = {}
     if dtype not in HALVES:
         found[MULTIPLY_ADDS] = ceilings.flops(dtype)
-    if dtype != "float32":  # in all of its bits, tensor cores have no products of it
+    if dtype != "float32":  # tensor cores have no products of float32 in all of its bits
         found[TENSOR_CORES] = tensor_core_flops(gpu, dtype, CEILING_SECONDS)
     return found
 
 
 @contextmanager
 def place(gpu: Gpu) -> Iterator[None]:
-    """PyTorch on ``gpu``, in a stream of its own, and with products in all of float32's bits."""
+    """Use PyTorch on ``gpu``, in a stream of its own, with all of float32's bits."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")  # no TF32
     try:
@@ -140,7 +140,7 @@ def place(gpu: Gpu) -> Iterator[None]:
 
 
 class Bench:
-    """Every rung, matmul and the vendor's product in one dtype.
+    """Measure every rung, matmul and the vendor's product in one dtype.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ class Bench:
         self.gpu, self.dtype, self.settings = gpu, dtype, settings
         self.arithmetic, self.step = arithmetic, step
         self.contenders = Contenders(gpu, dtype, settings)
-        self._seconds: dict[str, tuple[int, float]] = {}  # of one launch, at the last size
+        self._seconds: dict[str, tuple[int, float]] = {}  # seconds of one launch, at the last size
 
     def run(self) -> Measured:
         """Measure all."""
@@ -176,7 +176,7 @@ class Bench:
         return Measured([self.resources(rung) for rung in rungs], rows, edges)
 
     def resources(self, rung: Rung) -> dict[str, Any]:
-        """What a rung takes of a multiprocessor."""
+        """Return the resources that a rung takes of a multiprocessor."""
         # C of 32 x 32: one block holds it too.
         n = max(self.settings.sizes)
         tile = rung.tile_for(n, n, n, self.dtype)
@@ -298,13 +298,13 @@ class Bench:
         return rows
 
     def _edge_of(self, rung: Rung, n: int) -> int:
-        """What both sides of a block's tile of C divide, at size ``n``."""
+        """Return the least number that both sides of a block's tile of C divide, at size ``n``."""
         defines = rung.macros(rung.tile_for(n, n, n, self.dtype), self.dtype)
         sides = [defines[name] for name in ("TILE", "BLOCK_M", "BLOCK_N") if name in defines]
         return math.lcm(*(int(side) for side in sides)) if sides else 1
 
     def _too_long(self, rung: Rung, n: int) -> str:
-        """Why a rung is not launched at a size; empty where it can be.
+        """Return why a rung is not launched at a size; empty if it can be.
 
         A rung that was not launched before is launched at small sizes first, each twice the last;
         and so is one where much is expected from afar: beyond a cache more than the work grows.
@@ -331,7 +331,7 @@ class Bench:
             self._seconds[rung.name] = size, seconds
 
     def _checked(self, name: str, call: Call, n: int, exact: Exact) -> dict[str, Any]:
-        """Two launches: how far the first is from the exact product, whether they are alike."""
+        """Launch twice; return the first result's error, and whether both are alike."""
         first = self.contenders.operands(n)[0]
         first.d.fill_(math.nan)
         call(first)

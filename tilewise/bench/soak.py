@@ -22,16 +22,16 @@ IDLE_SECONDS = 0.002
 
 
 class Soak:
-    """One product, again and again.
+    """Compute one product again and again.
 
     Parameters
     ----------
     shape : Shape
     dtype : str
     other : Operands
-        Of another product, which is computed ahead of some.
+        The operands of another product, which is computed ahead of some.
     flush : torch.Tensor
-        As large as the L2 cache and more; it is overwritten ahead of some.
+        A tensor larger than the L2 cache; it is overwritten ahead of some.
     """
 
     def __init__(self, shape: Shape, dtype: str, other: Operands, flush: torch.Tensor) -> None:

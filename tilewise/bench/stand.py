@@ -1,4 +1,4 @@
-"""Where contenders are measured, for how long, and how much is left when the time is up."""
+"""Say where contenders are measured, for how long, and how much is left when the time is up."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from tilewise.gemm.product import Product
 
 Item = TypeVar("Item")
 TINY = ((1, 16, 24), (5, 24, 16))
-"""m, n and k of products for seconds on a CPU."""
+"""The m, n and k of products that take seconds on a CPU."""
 
 
 @dataclass(frozen=True)
 class Stand:
-    """Where contenders are measured, and how.
+    """The place of a measurement, and its method.
 
     Attributes
     ----------
@@ -56,18 +56,18 @@ class Stand:
     def time(
         self, contenders: Mapping[str, Sequence[Work]], *, in_graph: bool | None = None
     ) -> Timings:
-        """Time contenders in turn; parameters as :func:`tilewise.bench.timing.in_turn` has them."""
+        """Time contenders in turn, with the parameters of :func:`tilewise.bench.timing.in_turn`."""
         if self.gpu is None:
             timer = partial(in_turn, in_graph=False, clock=wall_seconds)
             return timer(contenders, self.rounds, self.seconds)
         return in_turn(contenders, self.rounds, self.seconds, in_graph=in_graph)
 
     def sets(self, nbytes: int) -> int:
-        """How many sets of operands, ``nbytes`` each, are used in turn."""
+        """Return the number of sets of operands, ``nbytes`` each, that are used in turn."""
         return 2 if self.gpu is None else sets_to_rotate(nbytes, self.gpu.l2_bytes)
 
     def way(self, product: Product) -> str:
-        """How we answer a product, in words."""
+        """Return in words how tilewise computes a product."""
         return plan_on(product, chip_of(self.gpu) if self.gpu else None).chosen
 
     def generator(self, seed: int = 0) -> Any:
@@ -76,12 +76,12 @@ class Stand:
 
     @property
     def place(self) -> str:
-        """What :func:`tilewise.matmul` takes for ``device``, so that our kernels answer."""
+        """The argument ``device`` of :func:`tilewise.matmul` with which our kernels answer."""
         return "emulator" if self.gpu is None else "auto"
 
     @property
     def method(self) -> dict[str, Any]:
-        """How it is measured, for a record."""
+        """The method of measurement, for a record."""
         return {
             "device": self.device, "rounds": self.rounds, "seconds_a_round": self.seconds,
             "warm_up_seconds": self.seconds / 2, "data": "random normal",
@@ -93,7 +93,7 @@ class Stand:
 
 @contextmanager
 def stand(rounds: int, seconds: float, *, on_cpu: bool = False) -> Iterator[Stand]:
-    """Stand on the GPU that there is, on a stream of its own; or on the CPU, to try a benchmark.
+    """Yield a stand on the GPU, on a stream of its own; or on the CPU, to try a benchmark.
 
     Raises
     ------
@@ -111,7 +111,7 @@ def stand(rounds: int, seconds: float, *, on_cpu: bool = False) -> Iterator[Stan
 
 
 class Budget:
-    """Time for a benchmark: what is begun within it is finished, and nothing after it is begun.
+    """A time limit of a benchmark: work begun within it is finished, and none is begun after it.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ class Budget:
     Attributes
     ----------
     left : int
-        What was not begun.
+        The number of pieces of work that were not begun.
     """
 
     def __init__(
@@ -146,7 +146,7 @@ def shapes(
 
 
 def medians(timed: Timings) -> dict[str, float]:
-    """Seconds of each contender, in the median of the rounds."""
+    """Return the seconds of each contender, in the median of the rounds."""
     return {name: median(rounds) for name, rounds in timed.seconds.items()}
 
 
@@ -159,9 +159,9 @@ def summary(
     Parameters
     ----------
     ratios : mapping of str to float
-        By the name of what was measured; at least one.
+        The ratios by the name of what was measured; at least one.
     goal, worst_goal : float, optional
-        Of the mean and of the worst.
+        The goals of the mean and of the worst.
     is_cost : bool
         Whether less is better, as of a time by another; or more, as of a speed.
 

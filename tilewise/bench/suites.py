@@ -1,4 +1,4 @@
-"""The products that are timed: sizes, and how each matrix lies in memory."""
+"""The products that are timed: their sizes, and how each matrix lies in memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class View:
     offset : int
         Elements ahead of the first one.
     elements : int
-        Of the memory, gaps and offset included.
+        The number of elements of the memory, gaps and offset included.
     """
 
     shape: tuple[int, ...]
@@ -33,7 +33,7 @@ class View:
 
 @dataclass(frozen=True)
 class Storage:
-    """How a matrix lies in memory.
+    """The layout of a matrix in memory.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class Storage:
     is_shared: bool = False
 
     def view(self, batch: int, rows: int, columns: int) -> View:
-        """Where the elements lie; with a batch of one, or a shared matrix, two-dimensional."""
+        """Return the view of the elements; two-dimensional for one matrix or a shared one."""
         lines, length = (columns, rows) if self.by_columns else (rows, columns)
         pitch = length + self.padding
         strides = (1, pitch) if self.by_columns else (pitch, 1)
@@ -94,7 +94,7 @@ class Shape:
 
     @property
     def size(self) -> str:
-        """``"4096x4096x4096"``, a batch of it ``"64*512x512x128"``: m x n x k."""
+        """The size m x n x k: ``"4096x4096x4096"``, or for a batch ``"64*512x512x128"``."""
         one = f"{self.m}x{self.n}x{self.k}"
         return one if self.batch == 1 else f"{self.batch}*{one}"
 
@@ -105,7 +105,7 @@ class Shape:
 
     @property
     def note(self) -> str:
-        """What else is special, ``""`` for nothing."""
+        """The other particulars of the shape, ``""`` if it has none."""
         words = ["float32 D"] if self.is_wide else []
         for name, x in (("A", self.a), ("B", self.b), ("D", self.d)):
             if x.is_shared:
@@ -118,12 +118,12 @@ class Shape:
 
     @property
     def name(self) -> str:
-        """The size, and what is special."""
+        """The size and the particulars."""
         return f"{self.size} {self.note}".rstrip()
 
     @property
     def flops(self) -> int:
-        """Floating-point operations; a multiply-add is two."""
+        """The number of floating-point operations; a multiply-add is two."""
         return 2 * self.batch * self.m * self.n * self.k
 
     def views(self) -> tuple[View, View, View]:
@@ -136,16 +136,16 @@ class Shape:
 
 
 def is_off(address: int, shape: Sequence[int], strides: Sequence[int], item: int) -> bool:
-    """Whether a matrix is off 16 bytes: its address, or a stride that steps from line to line.
+    """Return whether a matrix is off 16 bytes: its address, or a stride from line to line.
 
     Parameters
     ----------
     address : int
-        Of the first element, bytes.
+        The address of the first element, in bytes.
     shape, strides : sequence of int
         Strides in elements. Of a dimension of one element the stride means nothing.
     item : int
-        Bytes of an element.
+        The bytes of an element.
     """
     steps = [
         stride for extent, stride in zip(shape, strides, strict=True) if extent > 1 and stride != 1
@@ -154,10 +154,10 @@ def is_off(address: int, shape: Sequence[int], strides: Sequence[int], item: int
 
 
 def sets_to_rotate(nbytes: int, l2_bytes: int) -> int:
-    """How many sets of operands, ``nbytes`` each, are used in turn.
+    """Return the number of sets of operands, ``nbytes`` each, that are used in turn.
 
-    As many as take twice the L2 cache, so that no input is still there from the time before; at
-    most 64.
+    The sets together take twice the L2 cache, so that no input is still there from the time before;
+    they are at most 64.
     """
     return max(1, min(MOST_SETS, math.ceil(2 * l2_bytes / nbytes)))
 
@@ -223,7 +223,7 @@ _THIN = (
     Shape(512, 1, 2048, batch=32),
 )
 
-RANDOM_SIZES = 64, 12288  # from which to which sizes are drawn
+RANDOM_SIZES = 64, 12288  # the least and the largest size that are drawn
 
 
 @dataclass(frozen=True)
@@ -233,11 +233,11 @@ class Random:
     Attributes
     ----------
     count : int
-        How many, at least 1.
+        The number of products, at least 1.
     seed : int
         The same seed draws the same products.
     multiple : int
-        Of which all sizes are multiples.
+        The number that divides all sizes.
 
     Raises
     ------
@@ -257,7 +257,7 @@ class Random:
 
     @property
     def name(self) -> str:
-        """For records."""
+        """The name for records."""
         of = "any sizes" if self.multiple == 1 else f"multiples of {self.multiple}"
         return f"random, {of}, seed {self.seed}"
 
@@ -285,4 +285,4 @@ SUITES: dict[str, tuple[Shape, ...]] = {
     "odd": (*_OFF_16_BYTES, *_AT_16_BYTES),
     "thin": _THIN,
 }
-REAL_SUITES = ("square", "odd", "thin")  # that float32 and float64 are measured by
+REAL_SUITES = ("square", "odd", "thin")  # the suites that float32 and float64 are measured by

@@ -1,4 +1,4 @@
-"""Rows of a suite in few figures."""
+"""Summarise the rows of a suite in few figures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def group_of(suite: str, is_off: bool) -> str:
 
 
 def summaries(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The geometric mean and the worst ratio of each group, in the order of the rows.
+    """Return the geometric mean and the worst ratio of each group, in the order of the rows.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Two contenders in turn, by events of one stream."""
+"""Time contenders in turn, by events of one stream."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ GRAPH_LAUNCHES = 64
 _ESTIMATES = 3
 
 Work = Callable[[], object]
-"""Puts work on the current stream, and does not wait."""
+"""A function that enqueues work on the current stream, and does not wait."""
 Clock = Callable[[Work, int], float]
-"""Does work so many times; the seconds of one, in the mean."""
+"""A function that does work ``times`` over, and returns the mean seconds of one."""
 
 
 @dataclass(frozen=True)
 class Timings:
-    """What :func:`in_turn` measured.
+    """The measurements of :func:`in_turn`.
 
     Attributes
     ----------
     seconds : dict
-        Of each contender, the mean time of one launch in each round.
+        The mean time of one launch in each round, by contender.
     launches : dict
-        Of each contender, launches a round.
+        The launches a round, by contender.
     in_graph : bool
         Whether launches were replayed in CUDA graphs.
     """
@@ -47,7 +47,7 @@ def _repeat(work: Work, times: int) -> None:
 
 
 def seconds_of(work: Work, times: int = 1) -> float:
-    """Seconds of one call on the current stream, in the mean of ``times``; waits for them."""
+    """Return the mean seconds of one of ``times`` calls on the current stream; wait for them."""
     start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     start.record()
     _repeat(work, times)
@@ -57,7 +57,7 @@ def seconds_of(work: Work, times: int = 1) -> float:
 
 
 def wall_seconds(work: Work, times: int = 1) -> float:
-    """Seconds of one call that waits for its own work, as on a CPU, in the mean of ``times``."""
+    """Return the mean seconds of one of ``times`` calls that wait for their work, as on a CPU."""
     start = time.perf_counter()
     _repeat(work, times)
     return (time.perf_counter() - start) / times
@@ -128,7 +128,7 @@ def in_turn(
 
 
 def _each(calls: Sequence[Work]) -> Work:
-    """All the calls, one after another."""
+    """Return a function that makes all the calls, one after another."""
 
     def work() -> None:
         for call in calls:
@@ -138,7 +138,7 @@ def _each(calls: Sequence[Work]) -> Work:
 
 
 def captured(work: Work, passes: int = 1) -> Work:
-    """Capture work in a CUDA graph, so many times; return what replays it. It was run before."""
+    """Capture work, run before, ``passes`` times in a CUDA graph; return its replay."""
     graph: Any = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         _repeat(work, passes)
