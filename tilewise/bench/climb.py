@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Settings:
-    """What is timed, and for how long.
+    """The settings of a climb: what is timed, and for how long.
 
     Attributes
     ----------
@@ -127,7 +127,7 @@ def unit_of(kernel: str, dtype: str, arithmetic: Mapping[str, float | None]) -> 
         A rung's name, ``"matmul"`` or ``"vendor"``.
     dtype : str
     arithmetic : mapping
-        By unit, operations a second that the GPU can do in ``dtype``; None where it is not known.
+        Operations a second that the GPU can do in ``dtype``, by unit; None if it is not known.
 
     Returns
     -------
@@ -182,7 +182,7 @@ class Point:
     row : mapping
         Its figures at that size.
     vendor : mapping or None
-        Those of the vendor's product of the same dtype and size.
+        The figures of the vendor's product of the same dtype and size.
     """
 
     kernel: str

@@ -40,7 +40,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
     Parameters
     ----------
     record : mapping
-        Of :func:`tilewise.bench.rungs.run`.
+        The record of :func:`tilewise.bench.rungs.run`.
     path : Path
 
     Raises

@@ -51,7 +51,7 @@ class Case:
     epilogue : Epilogue
         The epilogue, in tilewise's terms.
     operands : tuple of str
-        Of ``"bias"`` (n,) and ``"residual"`` (m, n), in the epilogue's order.
+        The names ``"bias"`` (n,) and ``"residual"`` (m, n), in the epilogue's order.
     torch : callable
         The same expression of x (m, k), the weight (n, k) and the operands, as PyTorch has it.
     pairs : str, optional

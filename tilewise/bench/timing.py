@@ -90,7 +90,7 @@ def in_turn(
         Whether launches are replayed in CUDA graphs, those of all contenders. By default they are
         where one launch of any contender takes less than 100 µs.
     clock : callable, optional
-        By default events on the current stream.
+        The clock; by default events on the current stream.
     shuffled : bool, optional
         Whether each round has an order of its own, the same in every run: what heats the GPU most
         then comes before another one each time. By default all rounds have the order given.

@@ -22,15 +22,19 @@ import re
 from collections.abc import Hashable, Sequence
 
 EACH = ""
-"""Each lane executes it."""
+"""The value for an atomic that each lane executes."""
 ONE = "one"
-"""One of the lanes that reach it executes it for all of them."""
+"""The value for an atomic that one of the lanes that reach it executes for all of them."""
 WHOLE = "whole"
-"""One lane executes it in a warp whose lanes all reach it; in other warps each lane does."""
+"""The value for an atomic that one lane executes in a warp whose lanes all reach it; in other warps
+each lane does.
+"""
 REST = "rest"
-"""Each lane of a warp that is not whole executes it: the counterpart of ``WHOLE``."""
+"""The value for an atomic that each lane of a warp that is not whole executes: the counterpart of
+``WHOLE``.
+"""
 UNKNOWN = "unknown"
-"""Its line has a vote, and it is not known which lanes execute it."""
+"""The value for an atomic whose line has a vote, if it is not known which lanes execute it."""
 
 _RESULT = re.compile(r"(?P<kind>U?[RP])(?P<number>\d+|Z|T)")
 _WIDE = frozenset(("64", "WIDE"))

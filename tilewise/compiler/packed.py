@@ -88,7 +88,7 @@ def unpack(data: bytes) -> int:
     Parameters
     ----------
     data : bytes
-        What :func:`pack` gave.
+        The bytes that :func:`pack` returned.
 
     Returns
     -------

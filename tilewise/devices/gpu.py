@@ -260,11 +260,12 @@ class Gpu:
         Parameters
         ----------
         prepared : Prepared
-            Of this GPU.
+            A launch prepared for this GPU.
         stream : int
             The driver's handle; 0 is the default stream.
         addresses : sequence of int
-            Of the arrays that the launch's places are in. Whoever enqueues it keeps them alive.
+            The addresses of the arrays that the launch's places are in. The caller keeps them
+            alive.
 
         Raises
         ------

@@ -29,7 +29,7 @@ _BINDS = {"or": 1, "and": 2, "equal": 3, "not_equal": 3, "less": 3, "less_equal"
 
 
 class Traced:
-    """What a function computes; equal computations in the same words are one object.
+    """The operations that a function computes; equal computations in the same words are one object.
 
     Attributes
     ----------

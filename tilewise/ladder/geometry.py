@@ -1,4 +1,4 @@
-"""How a rung divides C: its kernel's macros, its grid and its block."""
+"""Divide C as a rung does: its kernel's macros, its grid and its block."""
 
 from __future__ import annotations
 

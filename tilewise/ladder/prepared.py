@@ -67,7 +67,7 @@ def check_sizes(m: object, n: object, k: object) -> None:
 
 
 class Prepared(NamedTuple):
-    """How a kernel is launched for a product.
+    """The launch of a kernel for a product.
 
     Attributes
     ----------

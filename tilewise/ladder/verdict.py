@@ -19,7 +19,7 @@ _FIELDS = (
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is known about a kernel's result.
+    """The facts known about a kernel's result.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ Again = Callable[..., Tensor]
 
 
 class Sides(NamedTuple):
-    """What the gradients of A and B need besides the matrices' values; pairs are of A and of B.
+    """The facts of A and B that their gradients need beside the values; pairs are of A and B.
 
     Attributes
     ----------

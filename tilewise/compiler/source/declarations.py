@@ -43,7 +43,7 @@ class Declaration:
     start, end : int
         The place in the text, in bytes.
     first_line, last_line : int
-        From 1.
+        The first and the last line, counted from 1.
     kind : str
         ``"function"``, ``"variable"``, ``"type"``, ``"using"``, ``"alias"``, ``"assertion"``,
         ``"instantiation"``, ``"call"`` of a macro, or ``"unknown"``.

@@ -38,10 +38,9 @@ class HostLaunch:
         names the arguments and their values are known.
     file : str
     line : int
-        From 1.
+        The line, counted from 1.
     configuration : tuple of str
-        What stands between ``<<<`` and ``>>>``.
-        Of a cooperative launch, its grid, block and bytes of dynamic shared memory.
+        The text between ``<<<`` and ``>>>``.
     arguments : tuple of str
         The kernel's arguments; for a cooperative launch, if its array of them is written out.
     is_cooperative : bool

@@ -74,7 +74,7 @@ class Text:
     tokens : tuple of Token
         The tokens, without those of directives and comments.
     directives : tuple of Directive
-        In order.
+        The directives, in order.
     calls : tuple of (int, int)
         The places outside of functions and types where macros are called without a semicolon.
     root : tree_sitter.Node

@@ -180,7 +180,7 @@ class Emulator:
         compiled : Compiled
         launch : Launch
         blocks : sequence of (int, int, int)
-            Of the grid, each once.
+            The blocks to record, each once.
         most : int
             The most events of a block that are kept. A longer run ends there, unfinished, and so
             does one whose events have too many threads; its recording says that it is cut.
@@ -188,9 +188,9 @@ class Emulator:
         Returns
         -------
         report : LaunchReport
-            Of the blocks that ran, as far as they ran.
+            The report on the blocks that ran, as far as they ran.
         recordings : tuple of Recording
-            In the order of ``blocks``.
+            The recordings, in the order of ``blocks``.
 
         Raises
         ------

@@ -170,7 +170,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Tour:
-    """What the page opens with, and its stops.
+    """A tour's opening text, and its stops.
 
     Attributes
     ----------

@@ -82,7 +82,7 @@ class Target:
 
 
 class Flow:
-    """What one instruction does with the undefined bits of its registers.
+    """The way in which one instruction propagates the undefined bits of its registers.
 
     Attributes
     ----------

@@ -65,7 +65,7 @@ class _Waits:
 
 
 class MbarrierOrder:
-    """What is known at the mbarriers of one batch of blocks, and who waited for which phase.
+    """The order at the mbarriers of one batch of blocks, and the waits for each phase.
 
     Mbarriers are given by their numbers in the batch, in the order in which they were initialised.
     """

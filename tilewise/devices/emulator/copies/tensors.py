@@ -43,7 +43,7 @@ from tilewise.devices.emulator.threads.op import Op
 from tilewise.tensor_map import PIECE, SWIZZLES
 
 TENSOR_ALIGNMENT = 128
-"""Of a box in shared memory, in bytes."""
+"""The alignment of a box in shared memory, in bytes."""
 
 _DIMENSIONS = ("1d", "2d", "3d", "4d", "5d")
 _NAN = 0x7FFF_FFFF_FFFF_FFFF
@@ -66,7 +66,7 @@ class TensorCopy(BulkCopy):
         self.coordinates = [self.numbers(x, "s32") for x in tensor.coordinates]
 
     def boxes(self, lanes: Lanes) -> Iterator[tuple[int, int, Tiled, list[int]]]:
-        """For each lane: its place in the set, its number, its tensor map and the coordinates."""
+        """Yield each lane's place in the set, its number, its tensor map and the coordinates."""
         maps = self.map_at(lanes)
         corners = np.stack([read(lanes) for read in self.coordinates], axis=1).tolist()
         for i, lane in enumerate(lanes.numbers.tolist()):
@@ -217,7 +217,7 @@ def _load(machine: Machine, op: Op, dimensions: str, is_multicast: bool) -> Call
 
 
 def _origin(tiled: Tiled, at: list[int], offset: int) -> Addresses:
-    """Where each piece of a box in shared memory begins in global memory; -1 outside the array."""
+    """Return the global address of each piece of a box in shared memory; -1 outside the array."""
     box = addresses(tiled, at)
     found = np.empty_like(box)
     found[swizzled(offset, tiled)] = box

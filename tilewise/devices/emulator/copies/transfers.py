@@ -1,4 +1,4 @@
-"""What bulk copies have in common: their operands, and bytes moved that are checked first."""
+"""Share the parts of all bulk copies: their operands, and bytes that are checked, then moved."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class GlobalRows:
     ----------
     allocation : Allocation
     offset : int
-        Of the first byte.
+        The offset of the first byte.
     shape : tuple of int
         The last of them is the bytes of a row.
     pitches : tuple of int
@@ -100,17 +100,17 @@ class Moved:
     ----------
     op : Op
     lane : int
-        That started it.
+        The lane that started it.
     row, offset, size : int
-        The block's row in the batch, and which bytes of its shared memory.
+        The block's row in the batch, and the place and the size in its shared memory.
     is_store : bool
         Whether it reads them.
     barrier : int or None
-        Where in the block's shared memory the mbarrier is that is told; None of a copy whose end
-        ``wait_group`` waits for.
+        The place in the block's shared memory of the mbarrier that is told; None of a copy whose
+        end ``wait_group`` waits for.
     origin : ndarray of int64, shape (size / 16,), or None
         The address in global memory that each 16-byte piece comes from; -1 for one that is filled.
-        None where it does not come from there.
+        None if the copy does not read global memory.
     """
 
     op: Op
@@ -124,7 +124,7 @@ class Moved:
 
 
 class BulkCopy:
-    """What the copies of one instruction have in common; each thread makes its own."""
+    """The common parts of the copies of one instruction; each thread makes its own."""
 
     def __init__(self, machine: Machine, op: Op) -> None:
         self.machine, self.op = machine, op
@@ -132,14 +132,14 @@ class BulkCopy:
     # Operands
 
     def addresses(self, operand: Operand) -> Callable[[Lanes], npt.NDArray[np.int64]]:
-        """How to read an address operand, one a lane of the set."""
+        """Return the function that reads an address operand, one a lane of the set."""
         if not isinstance(operand, Address):
             raise self.op.unsupported("operands")
         where = Where(self.machine, self.op, operand)
         return lambda lanes: np.broadcast_to(np.asarray(where(lanes), np.int64), lanes.count)
 
     def numbers(self, operand: Operand, type_: str) -> Callable[[Lanes], npt.NDArray[Any]]:
-        """How to read a number, one a lane of the set."""
+        """Return the function that reads a number, one a lane of the set."""
         read = self.machine.registers.reader(self.op, operand, type_, picked=True)
         return lambda lanes: np.broadcast_to(np.asarray(read(lanes)), lanes.count)
 

@@ -33,7 +33,7 @@ class Group:
     width : int
         Bytes of the joined access.
     offset : int
-        Where it begins, in bytes from the address of the first member.
+        The place where it begins, in bytes from the address of the first member.
     members : tuple of int
         The instructions' indices.
     """

@@ -176,9 +176,10 @@ class _Followed:
     ----------
     function : Function
     writers : Writers or None
-        Of the registers that the addresses of its accesses depend on; None where it has none.
+        The writers of the registers that the addresses of its accesses depend on; None if it has
+        none.
     blocks : dict of bool to (set of int, set of int)
-        By ``over_branches``, what :func:`_blocks` says.
+        The results of :func:`_blocks`, by ``over_branches``.
     """
 
     def __init__(self, program: Program, function: Function) -> None:

@@ -58,7 +58,7 @@ def distinct(addresses: npt.NDArray[Any], lanes: Lanes) -> int:
     Parameters
     ----------
     addresses : ndarray of integers, shape (lanes.count,)
-        Of at least 0.
+        The addresses, which are at least 0.
     """
     rows = _by_warp(addresses.astype(np.int64), lanes).copy()
     return int(np.count_nonzero(_distinct(rows)))

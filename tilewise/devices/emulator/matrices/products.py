@@ -27,7 +27,7 @@ def product(a: Values, b: Values, c: Values, type_: str, saturates: bool, bitwis
     Parameters
     ----------
     a, b, c : ndarray
-        Of shapes (warps, m, k), (warps, k, n) and (warps, m, n).
+        The matrices, of shapes (warps, m, k), (warps, k, n) and (warps, m, n).
     type_ : str
         The type of A.
     saturates : bool

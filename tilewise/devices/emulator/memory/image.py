@@ -42,8 +42,8 @@ class Image:
     Parameters
     ----------
     module : EmulatorModule, optional
-        Whose variables they are; unless :meth:`copy_back` is called they hold afterwards what they
-        held before. By default a new one.
+        The module whose variables the launch uses. Unless :meth:`copy_back` is called, they get
+        back the values that they had before. By default it is a new module.
     is_cooperative : bool
         Whether the launch is cooperative.
     """

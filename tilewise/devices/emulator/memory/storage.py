@@ -23,16 +23,16 @@ class Storage:
     Attributes
     ----------
     pitch : int
-        Bytes from one row to the next.
+        The bytes from one row to the next.
     size : int
-        Bytes of a row that may be used.
+        The bytes of a row that may be used.
     data : ndarray of uint8, shape (rows * pitch,)
     written : ndarray of uint8, the same shape, or None
-        1 where a byte was written.
+        1 for each byte that was written.
     undefined, origin : ndarray of uint8 and of int32, the same shape, or None
-        Where a byte was written with a value that itself comes from memory that nobody wrote,
-        and so counts as not written: which of its bits do, and by which read. None as long as
-        there is no such byte.
+        The undefined bits of each byte, and the read that they come from: a byte counts as not
+        written if its value comes from memory that nobody wrote. None as long as there is no such
+        byte.
     """
 
     def __init__(self, rows: int, size: int, track: bool) -> None:
@@ -85,7 +85,7 @@ class Storage:
         Returns
         -------
         bits : ndarray of uint8, shape (lanes, bytes)
-            That are undefined.
+            The bits that are undefined.
         origin : ndarray of int32, shape (lanes,)
             The read that they come from; 0 where nobody wrote at all.
         """

@@ -103,7 +103,7 @@ class Sources:
     own : str
         The kernel's own file, as given to the compiler.
     strings : str
-        What the PTX says behind ``.debug_str``.
+        The PTX text behind ``.debug_str``.
 
     Attributes
     ----------

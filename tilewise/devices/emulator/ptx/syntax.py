@@ -104,22 +104,22 @@ class Instruction:
     Attributes
     ----------
     opcode : str
-        As ``ld``.
+        The opcode, as ``ld``.
     modifiers : tuple of str
         The words behind it, as ``("global", "nc", "f32")``.
     operands : tuple of Operand
-        For ``call``: return variables (Vector), callee, arguments (Vector), and the prototype
-        or target list where there is one.
+        The operands; those of ``call`` are the return variables (Vector), the callee, the arguments
+        (Vector), and the prototype or target list if there is one.
     predicate : (Register, bool) or None
         The guard and whether it is negated.
     line : int
         The source line; 0 if there is none.
     index : int
-        Position in its function.
+        The position in its function.
     file : int
         The number of the line's file; 0 where there is none.
     sites : tuple of (int, int)
-        File and line of each call that was inlined around it, the innermost first.
+        The file and line of each call that was inlined around it, the innermost first.
     function : str
         The label, in the module's strings, of the inlined function that its line is in; empty
         where it was not inlined.

@@ -39,13 +39,13 @@ class Sync:
     is_remote : bool
         Whether some are another block's of the cluster; those are not in ``at``.
     allowed : int or None
-        How many of the last groups are not waited for.
+        The number of last groups that are not waited for.
     is_expecting : bool
-        Of an arrival, whether it lets the mbarrier expect more bytes.
+        Whether an arrival lets the mbarrier expect more bytes.
     is_of_copies : bool
-        Of an arrival, whether it counts once the threads' ``cp.async`` are there.
+        Whether an arrival counts once the threads' ``cp.async`` are done.
     passes : bool
-        Of a wait, whether the threads go on at once.
+        Whether the threads of a wait continue at once.
     """
 
     on: str
@@ -71,11 +71,11 @@ class Move:
     barrier : int or None
         The mbarrier that is told, as a byte of the block's shared memory.
     origin : ndarray of int64 or None
-        Where each 16-byte piece comes from in global memory; -1 for one that is filled.
+        The place in global memory that each 16-byte piece comes from; -1 for one that is filled.
     is_from_outside : bool
         Whether a thread of another block started it.
     round : int
-        Of the mbarrier, how many of its rounds ended before.
+        The number of the mbarrier's rounds that ended before.
     """
 
     offset: int
@@ -104,35 +104,36 @@ class Event:
         for a product of matrices, ``"copy"`` in bulk, ``"sync"``, ``"barrier"``, ``"branch"``,
         ``"end"``, or ``"other"``.
     space : str
-        Of memory: ``"global"``, ``"shared"`` or ``"local"``; else empty.
+        The memory space, ``"global"``, ``"shared"`` or ``"local"``; empty for no memory.
     address : ndarray of int64 or None
-        Of memory, bytes, a thread: in the device's memory, or in the block's shared memory. Of
-        ``ldmatrix`` and ``stmatrix``, the row whose address the thread gives, or ``NOWHERE``.
+        The byte address of each thread, in the device's memory or in the block's shared memory. For
+        ``ldmatrix`` and ``stmatrix``, it is the row whose address the thread gives, or ``NOWHERE``.
     width : int
-        Of memory, bytes a thread.
+        The bytes that each thread accesses.
     values : ndarray or None
-        What was loaded or stored, what an atomic found (None of a reduction, which is not told),
-        or the result, of shape (threads,) or (threads, elements).
+        The values loaded or stored, those that an atomic found (None for a reduction, which returns
+        none), or the result, of shape (threads,) or (threads, elements).
     left : ndarray or None
-        Of an atomic, what stood in memory behind it: where several threads update one place they
-        take turns, and for each of them it is what the last has left.
+        The values in memory after an atomic: if several threads update one place they take turns,
+        and each of them has the value that the last one left.
     scope : str
-        Of a barrier, who waits for one another: all of the ``"block"``; a ``"part"`` of it, as
-        many threads as the barrier says; or each ``"warp"`` by itself.
+        The threads that a barrier holds: all of the ``"block"``; a ``"part"`` of it, as many
+        threads as the barrier says; or each ``"warp"`` by itself.
     is_copy : bool
-        Of an asynchronous copy to shared memory: a load where it begins, a store where it arrives.
+        Whether it is an asynchronous copy to shared memory: a load where it begins, a store where
+        it arrives.
     target : (ndarray of intp, ndarray of int64) or None
-        Of such copies that begin: all their threads, those too whose copies read nothing and bring
-        zeros, and the bytes in the block's shared memory that they go to.
+        The threads of such copies that begin, also those whose copies read nothing and bring zeros,
+        and the bytes in the block's shared memory that they write.
     requests, sectors, conflicts : int
-        That this one time made.
+        The requests, sectors and bank conflicts of this one execution.
     held : tuple of Held
-        Of an instruction on matrices: which elements lanes hold.
+        The elements that lanes hold, for an instruction on matrices.
     is_by_rows : bool
-        Whether memory is reached as by ``ldmatrix``: eight rows of 16 bytes are served at once.
+        Whether memory is accessed as by ``ldmatrix``: eight rows of 16 bytes are served at once.
     pieces : mapping of str to ndarray, or None
-        Of a product that reads matrices in shared memory: where their 16-byte pieces are, bytes of
-        the block's, a row for each warpgroup.
+        The byte offsets in the block's memory of the 16-byte pieces, a row for each warpgroup, for
+        a product that reads matrices in shared memory.
     sync : Sync or None
     move : Move or None
     """

@@ -31,14 +31,13 @@ class _Watched:
     Attributes
     ----------
     group_of : ndarray of intp
-        For each lane, the block or the warp whose lanes wait for each other.
+        The block or the warp whose lanes wait for each other, by lane.
     waiting : ndarray of intp
-        For each group, how many of its lanes wait.
+        The number of waiting lanes, by group.
     behind : ndarray of intp
-        For each place in the program, how many instructions before it are behind the barrier.
+        The number of instructions before each place in the program that are behind the barrier.
     around : ndarray of bool
-        For each lane, whether it ran something behind the barrier while others of its group
-        waited.
+        Whether each lane ran an instruction behind the barrier while others of its group waited.
     """
 
     group_of: Index

@@ -252,7 +252,7 @@ class Mbarriers:
         rows : ndarray of intp
             Blocks, as rows of the batch, each once.
         offset : int
-            Of the mbarrier in each block's shared memory.
+            The mbarrier's offset in each block's shared memory.
         bytes_ : int
             How many bytes each of them got.
         """
@@ -273,7 +273,7 @@ class Mbarriers:
         Parameters
         ----------
         barrier : ndarray of intp
-            Where each of them completes.
+            The barrier at which each copy completes.
         """
         order = np.argsort(barrier, kind="stable")
         sorted_ = barrier[order]

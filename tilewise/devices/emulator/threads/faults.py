@@ -55,7 +55,7 @@ class Site:
         The access, as its opcode names it: ``ld`` or ``st``.
     source : SourceLine
     earlier : SourceLine or None
-        Of two accesses that nothing orders, the other one's.
+        The other line of two accesses that nothing orders; else None.
     """
 
     instruction: int

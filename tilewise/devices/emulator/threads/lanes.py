@@ -27,16 +27,16 @@ class Geometry:
     Parameters
     ----------
     grid, block : (int, int, int)
-        Of the launch.
+        The launch's grid and block.
     first, count : int
-        Which clusters of the grid are in this batch, numbered with x fastest.
+        The first cluster of the grid in this batch, numbered with x fastest, and their number.
     cluster : (int, int, int)
-        Blocks of a cluster.
+        The blocks of a cluster along each axis.
 
     Attributes
     ----------
     blocks : ndarray of int64, shape (block_count,)
-        Linear numbers of the blocks in this batch. Those of a cluster are neighbours, in the
+        The linear numbers of the blocks in this batch. Those of a cluster are neighbours, in the
         order of their ranks.
     """
 

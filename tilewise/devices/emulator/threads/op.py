@@ -57,8 +57,8 @@ class Tally:
     Attributes
     ----------
     space : str
-        Which counters these are: :class:`tilewise.Counters` has them by this name, before an
-        underscore.
+        The name of the memory space, which the counters in :class:`tilewise.Counters` have before
+        an underscore.
     requests, sectors, bytes, wavefronts, conflicts : int
     """
 
@@ -73,34 +73,36 @@ class Op(Tally):
     Attributes
     ----------
     run : callable
-        Runs it for some lanes.
+        The function that runs it for some lanes.
     control : callable or None
-        For instructions after which lanes may stand elsewhere: runs it and returns where.
+        The function that runs a branch, a barrier or the like, and returns where the lanes are
+        then; None for any other instruction.
     copied : tuple of bool
-        Of a load, which elements are only stored again.
+        The elements of a load that are only stored again.
     is_needless : bool
         Whether its result is not needed, so that it need not be computed.
     spread : ndarray of intp, shape (registers, 2, 32, bytes), or None
-        Of a load that a warp's lanes make for one another: for each byte that a lane gets in a
-        register, the lane that reads it, and which of its bytes it is.
+        The lane that reads each byte that a lane gets in a register, and the number of the byte
+        there, for a load that a warp's lanes make for one another.
     reached : callable or None
-        Of an instruction that reaches more than ``width`` bytes from an address: how many, for
-        some lanes.
+        The function that gives the bytes that are accessed from an address on, for some lanes; only
+        for an instruction that accesses more than ``width``.
     access : Store or None
-        Where a store reaches memory.
+        The destination of a store.
     others : list of Tally
-        What it did to a memory beside ``space``.
+        The counts of accesses to a memory beside ``space``.
     held : callable or None
-        Of an instruction on matrices: gives which elements of them lanes hold.
+        The function that gives the elements that lanes hold, for an instruction on matrices.
     pieces : callable or None
-        Of a product that reads matrices in shared memory: gives their names, and the offsets of
-        their 16-byte pieces in the block's memory, a row for each warpgroup of some lanes.
+        The function that gives the names of matrices in shared memory that a product reads, and the
+        offsets of their 16-byte pieces in the block's memory, a row for each warpgroup of some
+        lanes.
     accessed : callable or None
-        Called, where somebody records, with each access of an instruction that makes several: the
-        lanes, their addresses, bytes a lane, and what was loaded or stored.
+        The function to call while somebody records, for each access of an instruction that makes
+        several, with the lanes, their addresses, bytes a lane, and the values loaded or stored.
     tensor_type : str
-        Of an instruction of tensor cores, the type of the factors by which its operations are
-        counted; empty where they are counted together with all others alone.
+        The type of the factors by which the operations of tensor cores are counted; empty if they
+        are counted only together with all others.
     """
 
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:

@@ -35,7 +35,7 @@ class Mma:
         return kernel.objection(product)
 
     def best(self, product: Product, chip: Chip | None) -> Offer | None:
-        """Return the offer that should be fastest; None where there is an objection."""
+        """Return the offer that should be fastest, or None if there is an objection."""
         if chip is None or self.objection(product, chip):
             return None
         found = model.priced(product, chip)
@@ -55,7 +55,7 @@ class Mma:
                 yield self._offer(product, chip, way, seconds, rank)
 
     def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
+        """Return the offer with these choices, or None if the product can't be computed so."""
         return next((each for each in self.offers(product, chip) if each.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:

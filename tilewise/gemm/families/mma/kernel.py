@@ -23,10 +23,11 @@ LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by int, up to a
 DEEPEST = max(tiles.block_k for tiles in TILES)
 PIECE = 4  # elements of D that a thread stores at once, where they are aligned
 WIDTHS = (8, 4, 2, 1)
-"""The elements that one copy may have."""
+"""The numbers of elements that one copy may have."""
 COPIED, REALIGNED, PACKED = "copied", "realigned", "packed"
-"""How A or B is read: by copies as wide as its rows allow, by 16-byte copies that are realigned in
-shared memory, or after an earlier launch has repacked it."""
+"""The ways to read A or B: by copies as wide as its rows allow, by 16-byte copies that are
+realigned in shared memory, or after an earlier launch has repacked it.
+"""
 
 
 class Matrix(NamedTuple):
@@ -54,7 +55,7 @@ class Matrix(NamedTuple):
 
     @property
     def can_realign(self) -> bool:
-        """Whether it can be :data:`REALIGNED`.
+        """Whether the matrix can be read as :data:`REALIGNED`.
 
         Only pieces of the first k-step may begin before the matrix, so k-steps must advance.
         """
@@ -62,7 +63,7 @@ class Matrix(NamedTuple):
 
     @property
     def realigned(self) -> Matrix:
-        """The same matrix, read :data:`REALIGNED`."""
+        """The same matrix, read as :data:`REALIGNED`."""
         return Matrix(self.is_k_major, self.pitch, WIDTHS[0], is_unaligned=True)
 
 
@@ -114,12 +115,12 @@ def blocks_of(tiles: Tiles, product: Product) -> int:
 
 
 def is_swapped(product: Product) -> bool:
-    """Return whether A and B are swapped: where D's columns are contiguous and its rows are not."""
+    """Return whether A and B are swapped: if D's columns are contiguous and its rows are not."""
     return product.d.column_stride != 1 and product.d.row_stride == 1
 
 
 def swapped(product: Product) -> Product:
-    """Return the product as the kernel computes it: transposed where it :func:`is_swapped`."""
+    """Return the product as the kernel computes it: transposed if it :func:`is_swapped`."""
     return product.transposed if is_swapped(product) else product
 
 
@@ -170,7 +171,7 @@ class Way(NamedTuple):
 
 
 def parts_of(product: Product, way: Way) -> int:
-    """Return into how many parts k is divided, none of which is empty."""
+    """Return the number of parts that k is divided into, none of which is empty."""
     return max(1, -(-depth(product) // max(1, part_k(product, way))))
 
 
@@ -186,13 +187,13 @@ def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
     Parameters
     ----------
     product : Product
-        As it was asked for.
+        The product that was asked for.
     way : Way
-        Of the product that is :func:`swapped`.
+        The way of the product that is :func:`swapped`.
     overlap : bool
         Whether kernels may begin before those ahead of them in the stream have ended.
     seconds : float
-        How long it should take, for people.
+        The seconds that it should take, for people.
     """
     turned = is_swapped(product)
     p = swapped(product)
@@ -268,7 +269,7 @@ def kernel_of(
     dtype: str, out_dtype: str, tiles: Tiles, a: Matrix, b: Matrix, overlap: bool,
     unaligned: bool = False,
 ) -> Kernel:  # fmt: skip
-    """Return the kernel that reads A and B like this; ``unaligned`` is :func:`stores_words`."""
+    """Return the kernel that reads A and B in these ways; ``unaligned`` is :func:`stores_words`."""
     read_a, read_b = (x._replace(pitch=0) for x in (a, b))
     return _kernel(dtype, out_dtype, tiles, read_a, read_b, overlap, unaligned)
 

@@ -1,4 +1,4 @@
-"""How long products by ``mma.sync`` should take, as one NumPy expression over many ways."""
+"""Predict the seconds of products by ``mma.sync``, as one NumPy expression over many ways."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _read_as(x: Matrix) -> Matrix:
 
 
 class Table:
-    """What the times on a GPU follow from, a row for each of :data:`TILES` that fits there.
+    """The table from which times on a GPU follow, a row for each of :data:`TILES` that fits there.
 
     Parameters
     ----------
@@ -194,11 +194,11 @@ class Table:
         Parameters
         ----------
         p : Product
-            As the kernel computes it.
+            The product as the kernel computes it.
         parts : array
-            Of k.
+            The numbers of parts that k is divided into.
         readings : sequence of (Matrix, Matrix)
-            How it reads A and B.
+            The ways in which it reads A and B.
         """
         costs, chip = self.costs, self._chip
         residents = np.array([self._residents[_read_as(a), _read_as(b)] for a, b in readings])
@@ -241,7 +241,7 @@ def table_of(chip: Chip) -> Table:
 
 
 class Reading(NamedTuple):
-    """How A or B may be read.
+    """A way to read A or B.
 
     Attributes
     ----------
@@ -250,7 +250,7 @@ class Reading(NamedTuple):
     matrix : Matrix
         The matrix that the kernel reads: the repacked copy, if ``how`` is ``PACKED``.
     seconds : float
-        Of repacking it, but for the launch.
+        The seconds of repacking it, without those of the launch.
     """
 
     how: str
@@ -259,19 +259,20 @@ class Reading(NamedTuple):
 
 
 class Priced(NamedTuple):
-    """A product's ways, and how long each should take.
+    """A product's ways, and the time that each should take.
 
     Attributes
     ----------
     tiles : list of Tiles
     readings : list of (Reading, Reading)
-        Of A and B, of the product that is swapped where the kernel computes it so.
+        The ways to read A and B of the product, swapped if the kernel computes it so.
     parts : array
         The numbers of parts that k may be divided into.
     seconds : array
-        By the reading, the tiles and the parts.
+        The seconds by the reading, the tiles and the parts.
     ranks : array
-        The planner takes the way of the least rank; of infinity, where it can't be taken.
+        The ranks of the ways: the planner takes the least, and infinity marks a way that can't be
+        taken.
     """
 
     tiles: list[Tiles]
@@ -304,10 +305,10 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
     Parameters
     ----------
     product : Product
-        To which the kernel has no objection.
+        A product that the kernel can compute.
     chip : Chip
     table : Table, optional
-        By default that of the chip.
+        The table; by default that of the chip.
     """
     table = table or table_of(chip)
     p = swapped(product)

@@ -68,4 +68,4 @@ TILES = (
     Tiles(16, 128, 64, 16, 32, 4, 3),
     Tiles(128, 32, 64, 32, 32, 3, 3),
 )
-"""What the planner chooses from. Of each, 99 KB of shared memory hold a block."""
+"""The tiles that the planner chooses from. 99 KB of shared memory hold a block of each."""

@@ -138,7 +138,7 @@ def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int
 
 @dataclass(frozen=True)
 class Access:
-    """How the kernel reads a matrix, as far as that decides the time of a k-step.
+    """The way in which the kernel reads a matrix, as far as it decides the time of a k-step.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Access:
 
 
 NONE, PACKED, TRANSPOSED = range(3)
-"""How a matrix is copied before the kernel reads it: not at all, packed or transposed."""
+"""The copy of a matrix before the kernel reads it: none, packed or transposed."""
 
 
 def accesses(traits: int) -> list[tuple[int, Access, bool, bool]]:
