@@ -64,7 +64,7 @@ def measure(gpu: Gpu, dtype: str, seconds: float) -> Ceilings:
 
 
 def copied_bytes(seconds: float) -> float:
-    """Bytes read and written a second by a copy of 1 GiB within PyTorch's current device."""
+    """Return the bytes a second that a copy of 1 GiB within PyTorch's current device moves."""
     source = torch.empty(_COPIED_BYTES, dtype=torch.uint8, device="cuda").random_()
     target = torch.empty_like(source)
     target.copy_(source)

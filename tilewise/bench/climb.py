@@ -112,7 +112,7 @@ class Settings:
 
 
 def source_of(rung: Rung) -> str:
-    """A digest of a rung's file, by which a record tells whether the rung was edited since."""
+    """Return a digest of a rung's file, which tells whether the rung was edited since."""
     return sha256(rung.path.read_bytes()).hexdigest()[:16]
 
 
@@ -151,7 +151,7 @@ def row_of(record: Mapping[str, Any], kernel: str, n: int, dtype: str) -> Row | 
 
 
 def names(record: Mapping[str, Any]) -> list[str]:
-    """The kernels of a record, the rungs first and the vendor's last."""
+    """Return the kernels of a record, the rungs first and the vendor's last."""
     order = [*(each.name for each in RUNGS), OURS, VENDOR]
     return sorted({row["kernel"] for row in record["rows"]}, key=order.index)
 

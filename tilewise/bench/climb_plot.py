@@ -55,7 +55,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 def figure(record: Mapping[str, Any]) -> Any:
-    """The figure of :func:`draw`, of matplotlib."""
+    """Return the figure of :func:`draw`, of matplotlib."""
     points = climbed(record)
     if not points:
         raise ValueError("there is nothing to draw in the record: no kernel was timed")

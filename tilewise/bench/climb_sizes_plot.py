@@ -56,7 +56,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 def figure(record: Mapping[str, Any]) -> Any:
-    """The figure of :func:`draw`, of matplotlib: shares of what the unit in use can do."""
+    """Return the figure of :func:`draw`, of matplotlib: shares of what the unit in use can do."""
     lines = {dtype: _lines(record, dtype) for dtype in record["dtypes"]}
     lines = {dtype: found for dtype, found in lines.items() if found}
     if not lines:

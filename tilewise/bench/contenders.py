@@ -69,7 +69,7 @@ class Contenders:
         return self._sets[n]
 
     def inputs(self, n: int) -> tuple[Any, Any]:
-        """A and B of the first set."""
+        """Return A and B of the first set."""
         first = self.operands(n)[0]
         return first.a, first.b
 
@@ -91,17 +91,17 @@ class Contenders:
         return call
 
     def chosen(self, n: int) -> str:
-        """The kernel by which matmul answers at size ``n``, in words."""
+        """Return the kernel by which matmul answers at size ``n``, in words."""
         first = self.operands(n)[0]
         return explain(first.a, first.b, out=first.d).chosen
 
     def works(self, call: Call, n: int) -> list[Work]:
-        """The calls that are timed in turn, one a set of matrices."""
+        """Return the calls that are timed in turn, one a set of matrices."""
         return [partial(call, each) for each in self.operands(n)]
 
 
 def digest(x: Any) -> int:
-    """A number of all the bits of a tensor, in their order."""
+    """Return a number of all the bits of a tensor, in their order."""
     whole = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
     bits = x.flatten().view(whole).long()
     odd = 2 * torch.arange(bits.numel(), device=x.device) + 1

@@ -261,7 +261,7 @@ def _of_b(m: int, n: int, k: int) -> int:
 
 
 def _multiply(contender: str) -> Callable[[Any, Any, bool], Any]:
-    """The contender's product of A and of B, or of B transposed."""
+    """Return the contender's product of A and of B, or of B transposed."""
     if contender == "torch":
         import torch
 
@@ -274,7 +274,7 @@ def _multiply(contender: str) -> Callable[[Any, Any, bool], Any]:
 def _are_right(
     operands: Callable[[int, int, int], tuple[Any, Any]], sizes: list[Sizes], transposed: bool
 ) -> bool:
-    """Whether our results of these products are within the bound of what rounding may do."""
+    """Return whether our results of these products are within the bound of what rounding may do."""
     from tilewise.bench.products import error_share
     from tilewise.matmul import matmul
 

@@ -178,7 +178,7 @@ def operands(case: Case, dtype: str, major: str, generator: Any) -> Operands:
 
 
 def largest_error_share(case: Case, arrays: Operands, d: Tensor, most: int) -> float:
-    """The largest error of a result, as a share of what a correct kernel may make there.
+    """Return the largest error of a result, as a share of what a correct kernel may make there.
 
     Parameters
     ----------

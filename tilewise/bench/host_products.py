@@ -275,7 +275,7 @@ def _in_turn(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float
 
 
 def _filled(size: int, kind: torch.dtype) -> torch.Tensor:
-    """A matrix of normal numbers, filled by several threads."""
+    """Return a matrix of normal numbers, filled by several threads."""
     pool = torch.randn(_POOL).to(kind)
     x = torch.empty(size * size, dtype=kind)
     step = -(-len(x) // (4 * cores()))
@@ -292,7 +292,7 @@ def _filled(size: int, kind: torch.dtype) -> torch.Tensor:
 
 
 def _is_right(a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, dtype: str) -> bool:
-    """Whether some rows and columns of the product are right, where they cross."""
+    """Return whether some rows and columns of the product are right, where they cross."""
     drawn = np.random.default_rng()
     rows = torch.from_numpy(drawn.integers(0, out.shape[0], _SAMPLE))
     columns = torch.from_numpy(drawn.integers(0, out.shape[1], _SAMPLE))

@@ -100,7 +100,7 @@ def _rows(x: Tensor) -> Tensor:
 
 
 def worst_share(shares: Mapping[str, float]) -> Row:
-    """The largest share of all, for a record: ``products``, ``error_share``, ``at``, ``wrong``."""
+    """Return the largest share, for a record: ``products``, ``error_share``, ``at``, ``wrong``."""
     at = max(shares, key=shares.__getitem__)
     value = shares[at]
     return {

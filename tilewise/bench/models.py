@@ -68,7 +68,7 @@ class Training:
 
 
 def training_row(rival: str, ours: str) -> Row:
-    """A row of the record, without times."""
+    """Return a row of the record, without times."""
     return {"rival": rival, "ours": ours, **_without_times()}
 
 
@@ -78,7 +78,7 @@ def ways_of(stand: Stand) -> tuple[str, ...]:
 
 
 def decoding_row(batch: int) -> Row:
-    """A row of the record, without times."""
+    """Return a row of the record, without times."""
     return {"batch": batch, "rival": TORCH, "ours": OURS, **_without_times()}
 
 

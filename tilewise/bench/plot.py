@@ -62,7 +62,7 @@ def draw(record: Mapping[str, Any], path: Path, climb: Mapping[str, Any] | None 
 
 
 def figure(record: Mapping[str, Any], climb: Mapping[str, Any] | None = None) -> Any:
-    """The figure of :func:`draw`, of matplotlib."""
+    """Return the figure of :func:`draw`, of matplotlib."""
     rows = {row["n"]: row for row in record["rows"] if row["suite"] == "square" and "ratio" in row}
     sizes = [n for n in SQUARES if n in rows]
     if not sizes:

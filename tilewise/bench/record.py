@@ -105,7 +105,7 @@ def product_of(shape: Shape, dtype: str) -> Product:
 
 
 def find_gpu() -> Gpu:
-    """The GPU to measure.
+    """Return the GPU to measure.
 
     Raises
     ------

@@ -198,7 +198,7 @@ class Bench:
         }
 
     def size(self, n: int) -> list[dict[str, Any]]:
-        """A row a kernel: its figures at one size, or why it has none."""
+        """Return a row a kernel: its figures at one size, or why it has none."""
         self.contenders.forget()
         exact = Exact(*self.contenders.inputs(n))
         rows: dict[str, dict[str, Any]] = {}

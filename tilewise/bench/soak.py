@@ -56,7 +56,7 @@ class Soak:
         self.differing: list[str] = []
 
     def run(self, seconds: float) -> float:
-        """The share of the bound that the first result's error takes; infinity if it is wrong."""
+        """Return the first result's error as a share of the bound; infinity if it is wrong."""
         ours, d = self.matrices.ours, self.matrices.d
         ours()
         error = error_share(self.matrices.a, self.matrices.b, d)

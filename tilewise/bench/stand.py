@@ -71,7 +71,7 @@ class Stand:
         return plan_on(product, chip_of(self.gpu) if self.gpu else None).chosen
 
     def generator(self, seed: int = 0) -> Any:
-        """A source of random numbers in the place of the operands."""
+        """Return a source of random numbers in the place of the operands."""
         return torch.Generator(self.device).manual_seed(seed)
 
     @property
@@ -141,7 +141,7 @@ class Budget:
 def shapes(
     weights: Sequence[tuple[int, int]] = WEIGHTS, tokens: Sequence[int] = TOKENS
 ) -> list[Shape]:
-    """The products of X by a linear layer's weight: (n, k) of the weights, m of the tokens."""
+    """Return the products of X by linear layers: (n, k) of the weights, m of the tokens."""
     return [Shape(m, n, k, ROWS, COLUMNS) for n, k in weights for m in tokens]
 
 
@@ -184,7 +184,7 @@ def summary(
 
 
 def told(found: Mapping[str, Any]) -> str:
-    """A summary in words, as ``"geometric mean 1.012 (at most 1.02), worst 1.050 at ..."``."""
+    """Return a summary, as ``"geometric mean 1.012 (at most 1.02), worst 1.050 at ..."``."""
     words = "at most" if found["is_cost"] else "at least"
 
     def value(key: str, goal: str) -> str:

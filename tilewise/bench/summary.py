@@ -10,7 +10,7 @@ Row = Mapping[str, Any]
 
 
 def geometric_mean(values: Iterable[float]) -> float:
-    """The n-th root of the product of n positive values.
+    """Return the n-th root of the product of n positive values.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def group_of(suite: str, is_off: bool) -> str:
-    """The group that a product counts in: its suite; of ``odd`` there are two."""
+    """Return the group that a product counts in: its suite; of ``odd`` there are two."""
     if suite != "odd":
         return suite
     return "odd, off 16 bytes" if is_off else "odd, the rest"

@@ -244,7 +244,7 @@ def _cache() -> Item:
 
 
 def _writable(folder: Path) -> bool:
-    """Whether files can be made in ``folder``, or it in the nearest parent that there is."""
+    """Return whether files can be made in ``folder``, or it in the nearest parent that there is."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
@@ -302,7 +302,7 @@ def _ncu() -> Item:
 
 
 def _version_of(package: str) -> str | None:
-    """The installed version, without importing what may take seconds to import.
+    """Return the installed version, without importing what may take seconds to import.
 
     CuPy's distributions are called after the CUDA version that they are built for.
     """
@@ -312,5 +312,5 @@ def _version_of(package: str) -> str | None:
 
 @cache
 def _distributions() -> Mapping[str, list[str]]:
-    """The distributions of each package. They are kept, for it takes 0.2 s to read them all."""
+    """Return each package's distributions. They are kept: reading them takes 0.2 s."""
     return metadata.packages_distributions()

@@ -110,7 +110,7 @@ for command in COMMANDS:
 
 @cache
 def _parser() -> Any:
-    """The parser of command lines. It is kept, for it takes 20 ms to make it."""
+    """Return the parser of command lines. It is kept, for it takes 20 ms to make it."""
     return typer.main.get_command(app)
 
 
@@ -202,7 +202,7 @@ def require_gpu() -> None:
 
 
 def _as_json(words: Sequence[str]) -> bool:
-    """Whether standard output is to be one JSON document."""
+    """Return whether standard output is to be one JSON document."""
     if words[:1] not in (["bench"], ["climb"], ["ceilings"]):
         return "--json" in words
     return "--json=-" in words or ("--json", "-") in pairwise(words)

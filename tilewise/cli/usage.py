@@ -110,7 +110,7 @@ def _parameters(error: Any) -> Sequence[Any]:
 
 
 def _name(error: Any) -> str:
-    """An option's name, or an argument's as help shows it."""
+    """Return an option's name, or an argument's as help shows it."""
     parameter = getattr(error, "param", None)
     if parameter is None:
         return str(getattr(error, "param_hint", None) or "a value").strip("'")

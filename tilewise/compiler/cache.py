@@ -66,7 +66,7 @@ def size(key: bytes) -> int | None:
 
 
 def _stored(key: bytes) -> bytes:
-    """The bytes of the file of ``key``; empty if there is no such file, or it can't be read."""
+    """Return the bytes of the file of ``key``; empty if it can't be read."""
     place = directory()
     if place is None:
         return b""
@@ -116,7 +116,7 @@ def unpack(data: bytes) -> dict[str, Any] | None:
 
 
 def key(parts: Iterable[str]) -> bytes:
-    """A key from everything that the outcome depends on."""
+    """Return a key from everything that the outcome depends on."""
     digest = hashlib.sha256(f"{FORMAT}".encode())
     for part in parts:
         text = part.encode(errors="surrogateescape")

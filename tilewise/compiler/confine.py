@@ -57,13 +57,13 @@ def stop_memory(process: int) -> None:
 
 
 def _address_space(process: int) -> int:
-    """Bytes of a process's address space."""
+    """Return the bytes of a process's address space."""
     pages = int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[0])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def can_close_files() -> bool:
-    """Whether this system knows Landlock."""
+    """Return whether this system knows Landlock."""
     if sys.platform != "linux":
         return False
     system = ctypes.CDLL(None, use_errno=True)

@@ -119,7 +119,7 @@ def _changes(text: str, folder: Path | None, search: Search) -> Iterator[tuple[i
 
 
 def defines(text: str, macro: str) -> bool:
-    """Whether a text seems to define a macro, or to undefine it."""
+    """Return whether a text seems to define a macro, or to undefine it."""
     again = re.compile(rf"(?:\b(?:define|undef)|\*/){_WS}*+{macro}(?!\w)", re.ASCII)
     return again.search(text) is not None
 

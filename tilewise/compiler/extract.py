@@ -87,7 +87,7 @@ def wanted(name: str) -> Wanted:
 
 
 def _opening(text: str) -> int:
-    """The place of the bracket that the last one closes."""
+    """Return the place of the bracket that the last one closes."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):
         depth += (text[at] == ")") - (text[at] == "(")
@@ -112,7 +112,7 @@ def own_texts(job: Job, gathered: Gathered, more: frozenset[str] = frozenset()) 
 
 
 def matching(files: Files, asked: Wanted) -> list[KernelDeclaration]:
-    """The kernels of a name: declarations, specializations and overloads."""
+    """Return the kernels of a name: declarations, specializations and overloads."""
     exact = [each for each in files.kernels if each.name == asked.path]
     found = exact or [each for each in files.kernels if each.name.endswith(f"::{asked.path}")]
     if not found:  # a symbol
@@ -124,7 +124,7 @@ def matching(files: Files, asked: Wanted) -> list[KernelDeclaration]:
 
 
 def listed(files: Files) -> list[str]:
-    """The names of the kernels, for a reader, in the order of the texts."""
+    """Return the names of the kernels, for a reader, in the order of the texts."""
     return list(dict.fromkeys(f"{k.name}<...>" if k.template else k.name for k in files.kernels))
 
 
@@ -196,7 +196,7 @@ def no_such_kernel(name: str, file: str, files: Files) -> str:
 
 
 def nearest(path: str, kernels: Sequence[KernelDeclaration]) -> str:
-    """The name of the kernel that a name may have been meant for; empty where none is near."""
+    """Return the kernel's name that is nearest to a given one; empty if none is near."""
     names = {k.base: k.name for k in kernels} | {k.name: k.name for k in kernels}
     near = get_close_matches(path, names, 1) or get_close_matches(
         path.rpartition("::")[2], names, 1
@@ -266,7 +266,7 @@ class _Search:
         return None
 
     def _left_out(self, log: str) -> tuple[str, ...]:
-        """The remarks on the left-out headers whose ``#include`` NVRTC reached."""
+        """Return the remarks on the left-out headers whose ``#include`` NVRTC reached."""
         return tuple(left_out.told(self.part.refused, log, self.gathered.texts))
 
     def _conditions(self) -> Iterator[str]:
@@ -303,7 +303,7 @@ class _Search:
                 )
 
     def _has_host_code(self) -> bool:
-        """Whether there is anything that may be the host's."""
+        """Return whether there is anything that may be the host's."""
         return any(each.is_host for each in self.files.declarations)
 
     def _errors(self) -> Iterator[tuple[list[tuple[str, int]], set[str]]]:
@@ -356,7 +356,7 @@ class _Search:
         return found
 
     def blamed_headers(self) -> frozenset[str]:
-        """The headers in the caller's folders that do not compile as they are."""
+        """Return the headers in the caller's folders that do not compile as they are."""
         if self.output.ok:
             return frozenset()
         files = {file for places, _ in self._errors() for file, _ in places}

@@ -154,7 +154,7 @@ class _Server:
             channel.send(FORKED, socket.MSG_NOSIGNAL)
 
     def _own(self) -> list[int]:
-        """The server's own files, which no process that it forks may reach."""
+        """Return the server's own files, which no process that it forks may reach."""
         channels = (self._requests, self._wake, self._woken, *self._children.values())
         return [each.fileno() for each in channels]
 

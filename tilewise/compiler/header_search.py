@@ -77,7 +77,7 @@ class Search:
     check: Callable[[], None] = lambda: None
 
     def find(self, name: str, folder: Path | None) -> tuple[Path | None, str]:
-        """The file that an include means, or None, and why it is not read.
+        """Return the file that an include means, or None, and why it is not read.
 
         If a header of a trusted source is just not found, the reason is empty: NVRTC may find it.
         """
@@ -93,7 +93,7 @@ class Search:
         return self.answers[asked]
 
     def missing(self) -> dict[str, str]:
-        """The headers that were not found for any include, by name, each with the reason."""
+        """Return the headers that were not found for any include, by name, each with the reason."""
         found = {name for (name, _), (file, _) in self.answers.items() if file is not None}
         return {
             name: reason or _NOWHERE

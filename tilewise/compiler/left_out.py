@@ -38,7 +38,7 @@ _ERROR = re.compile(
 
 
 def refused(gathered: Gathered) -> dict[tuple[str, int], str]:
-    """The reason why each include is not read, by its file and its line."""
+    """Return the reason why each include is not read, by its file and its line."""
     found = {}
     for name, raw in gathered.texts.items():
         now = gathered.headers.get(name, gathered.source)
@@ -55,7 +55,7 @@ def options(given: Sequence[str]) -> list[str]:
 
 
 def reached(log: str) -> set[tuple[str, int]]:
-    """The file and the line of each left-out include that NVRTC reached."""
+    """Return the file and the line of each left-out include that NVRTC reached."""
     return {(match[1], int(match[2])) for match in _MARKED.finditer(log)}
 
 
@@ -73,7 +73,7 @@ def told(places: Places, log: str, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def _name(texts: Mapping[str, str], file: str, line: int) -> str:
-    """The header that is included at a line."""
+    """Return the header that is included at a line."""
     match = _NAME.search(texts[file].split("\n")[line - 1])
     return match[1] if match else "this include"
 

@@ -108,7 +108,7 @@ class Library:
         return bool(misused.asking) and not misused.asking.isdisjoint(pasted.words(texts))
 
     def _is_the_callers(self, name: str) -> bool:
-        """Whether NVRTC knows what a header declares, but the caller names a folder with it."""
+        """Return whether a header that NVRTC knows is in a folder that the caller names."""
         if not self._include or not headers.is_known_to_nvrtc(name) or self.toolkit is None:
             return False
         return self.are_the_callers and self.toolkit.find(name) is not None

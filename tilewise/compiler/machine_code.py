@@ -148,7 +148,7 @@ def disassemble(compiled: Compiled) -> Disassembly:
 
 @lru_cache(maxsize=2)
 def _text(cubin: bytes) -> tuple[str, str]:
-    """The text of a whole module, or why there is none."""
+    """Return the text of a whole module, or why there is none."""
     program = find_nvdisasm()
     if program is None:
         return "", f"nvdisasm is not installed ({INSTALL_HINT})"

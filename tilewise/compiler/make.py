@@ -124,7 +124,7 @@ def _compiled(job: Job, gathered: Gathered) -> Extracted:
 
 
 def _can_not_be_whole(job: Job) -> bool:
-    """Whether NVRTC would refuse the whole source, because its host code launches a kernel.
+    """Return whether NVRTC would refuse the whole source, because its host code launches a kernel.
 
     It would read all of CUDA's headers before it does.
     """
@@ -142,7 +142,7 @@ def _declared(
     parameters: list[tuple[str, str, int, int]],
     variables: tuple[Variable, ...],
 ) -> tuple[tuple[Parameter, ...], tuple[Variable, ...]]:
-    """The parameters and the variables of a module, with what the source declares."""
+    """Return the parameters and the variables of a module, with what the source declares."""
     variables = tuple(
         replace(each, name=each.name.replace("(anonymous namespace)::", ""))
         for each in variables

@@ -70,7 +70,7 @@ def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:
 
 
 def signature(compiled: Compiled) -> str:
-    """A kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
+    """Return a kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
     parts = declarations(compiled) or [_declared(x) for x in compiled.parameters]
     return f"{compiled.name}({', '.join(parts)})"
 
@@ -101,7 +101,7 @@ def _name(declared: str) -> str:
 
 
 def _declared(parameter: Parameter) -> str:
-    """A parameter's type: the source's, or where that is not known the PTX's."""
+    """Return a parameter's type: the source's, or where that is not known the PTX's."""
     if parameter.declared:
         return parameter.declared.lstrip("*") or "a pointer"
     return f"{parameter.size} bytes" if parameter.type == "b8" else f".{parameter.type}"

@@ -90,22 +90,22 @@ def check_options(options: Sequence[str], is_trusted: bool) -> None:
 
 
 def is_known(options: Sequence[str]) -> bool:
-    """Whether all of the options are known to read and write no file, but for includes."""
+    """Return whether all of the options are known to read and write no file, but for includes."""
     return all(_ALLOWED.fullmatch(each) or _FOLDER.match(each) for each in options)
 
 
 def may_last(options: Sequence[str]) -> bool:
-    """Whether NVRTC may compile what follows in the same process otherwise, for these options."""
+    """Return whether these options may change later compilations of the same process."""
     return not is_known(options) or any(map(_LASTING.match, options))
 
 
 def has_trigraphs(options: Sequence[str]) -> bool:
-    """Whether the dialect of C++ is one before C++17, which knows trigraphs."""
+    """Return whether the dialect of C++ is one before C++17, which knows trigraphs."""
     return any(map(_OLD.match, options))
 
 
 def macros(options: Sequence[str]) -> dict[str, str]:
-    """The macros that options define, and their values."""
+    """Return the macros that options define, and their values."""
     return {m[1]: m[2] or "" for m in map(_MACRO.fullmatch, options) if m is not None}
 
 
@@ -154,12 +154,12 @@ def not_defined(defines: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _plain(given: Any) -> Any:
-    """A macro's value; NumPy's scalars are no int and no float, but have one in them."""
+    """Return a macro's value; NumPy's scalars are no int and no float, but have one in them."""
     return given.item() if hasattr(given, "item") and not hasattr(given, "__len__") else given
 
 
 def folders(options: Sequence[str]) -> list[Path]:
-    """The folders that a trusted source's options name for ``#include`` to search."""
+    """Return the folders that a trusted source's options name for ``#include`` to search."""
     found = []
     words = list(options)
     for at, option in enumerate(words):

@@ -59,7 +59,7 @@ def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
 
 
 def _is_plain(kernel: KernelDeclaration, files: Files) -> bool:
-    """Whether it is a definition, no template, and has no directive before its body."""
+    """Return whether it is a definition, no template, and has no directive before its body."""
     declaration, text = kernel.declaration, files.texts[kernel.file]
     tokens = text.between(declaration.start, declaration.end)
     body = next((token.start for token in tokens if token.text == b"{"), declaration.end)

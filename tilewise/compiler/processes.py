@@ -126,7 +126,7 @@ def _ask_started(
 
 
 def _last_words(process: subprocess.Popen[bytes], grace: float) -> bytes:
-    """The answer of a process that is given no more memory from now on; empty if there is none."""
+    """Return the answer of a process that gets no more memory; empty if there is none."""
     try:
         confine.stop_memory(process.pid)
         return process.communicate(timeout=grace)[0]

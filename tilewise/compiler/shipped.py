@@ -17,7 +17,7 @@ _texts: dict[str, str] = {}
 
 
 def text(path: Path) -> str | None:
-    """The source of a file that comes with tilewise; None for any other.
+    """Return the source of a file that comes with tilewise; None for any other.
 
     Raises
     ------
@@ -32,12 +32,12 @@ def text(path: Path) -> str | None:
 
 
 def has(path: str, source: str) -> bool:
-    """Whether ``source`` is what :func:`text` gave for this path."""
+    """Return whether ``source`` is what :func:`text` gave for this path."""
     return _texts.get(path) == source
 
 
 def relative(path: str) -> str:
-    """The path below the folder."""
+    """Return the path below the folder."""
     return Path(path.removeprefix(_BEGIN)).as_posix()
 
 

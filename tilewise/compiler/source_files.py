@@ -11,7 +11,7 @@ MOST_BYTES = 16 << 20
 
 
 def read(file: Path, most: int = MOST_BYTES) -> str:
-    """The text of a regular file, its lines ending in ``\\n``.
+    """Return the text of a regular file, its lines ending in ``\\n``.
 
     Devices and pipes are refused. Files of the system whose size is 0, as in ``/proc``, read as
     empty.

@@ -33,7 +33,7 @@ _BUILTIN = {
 
 
 def entries(ptx: str) -> tuple[str, ...]:
-    """The symbols of every kernel in a PTX module."""
+    """Return the symbols of every kernel in a PTX module."""
     return tuple(match[1] for match in _ENTRY.finditer(ptx))
 
 
@@ -61,7 +61,7 @@ def _parameter(attributes: str, name: str, count: str) -> tuple[str, str, int, i
 
 
 def variables(ptx: str) -> tuple[Variable, ...]:
-    """The module's ``__constant__`` and ``__device__`` variables; of strings there are none."""
+    """Return the module's ``__constant__`` and ``__device__`` variables, without strings."""
     found = []
     for space, text, symbol, extents in _VARIABLE.findall(ptx):
         name = demangle(symbol)
@@ -84,7 +84,7 @@ def with_file_name(ptx: str, file: str) -> str:
 
 
 def source_line(ptx: str, ptx_line: int, file: str) -> int:
-    """The line of ``file`` that line ``ptx_line`` of the PTX comes from; 0 if none is known."""
+    """Return the line of ``file`` that line ``ptx_line`` of the PTX is from; 0 if unknown."""
     declared = _declared(ptx, file)
     for line in reversed(ptx.splitlines()[:ptx_line]):
         if found := re.match(r"\s*\.loc\s+(\d+)\s+(\d+)", line):
@@ -105,7 +105,7 @@ def _quoted(name: str) -> str:
 
 
 def kernels(source: str, ptx: str) -> list[str]:
-    """The kernels that are there, for a reader: demangled, templates as ``name<...>``."""
+    """Return the kernels that are there, for a reader: demangled, templates as ``name<...>``."""
     names = [demangle(symbol) for symbol in entries(ptx)]
     for template, name in _GLOBAL.findall(_without_comments(source)):
         if template and not any(re.match(rf"(\w+::)*{name}<", there) for there in names):
@@ -114,7 +114,7 @@ def kernels(source: str, ptx: str) -> list[str]:
 
 
 def kernel_around(source: str, line: int) -> str:
-    """The name of the kernel in whose definition a line is, counted from 1; empty for none."""
+    """Return the kernel whose definition contains a line, from 1; empty if there is none."""
     plain = re.sub(
         r"//[^\n]*|/\*.*?(?:\*/|\Z)",
         lambda comment: re.sub(r"[^\n]", " ", comment[0]),
@@ -139,7 +139,7 @@ def kernel_around(source: str, line: int) -> str:
 
 
 def is_instance(name: str, source: str) -> bool:
-    """Whether ``name`` asks for an instance of a template of kernels in ``source``."""
+    """Return whether ``name`` asks for an instance of a template of kernels in ``source``."""
     asked = re.match(r"\s*(?:::)?\s*(?:\w+\s*::\s*)*(\w+)\s*<", name)
     templates = {found for is_template, found in _GLOBAL.findall(_without_comments(source))
                  if is_template}  # fmt: skip
@@ -237,7 +237,7 @@ def resources(log: str, cubin: bytes, symbol: str) -> Resources:
 
 
 def sections(cubin: bytes) -> dict[str, int]:
-    """The sections of a 64-bit little-endian ELF file: name to size in bytes.
+    """Return the sections of a 64-bit little-endian ELF file: name to size in bytes.
 
     System V ABI, "Sections".
     """

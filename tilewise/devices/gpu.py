@@ -95,7 +95,7 @@ class Gpu:
         return f"Gpu({self.description!r})"
 
     def array(self, host: npt.NDArray[Any]) -> GpuArray:
-        """A copy of ``host`` on the GPU, its row pitch kept, 256-byte aligned.
+        """Return a copy of ``host`` on the GPU, its row pitch kept, 256-byte aligned.
 
         Raises
         ------

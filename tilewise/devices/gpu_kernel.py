@@ -107,5 +107,5 @@ def key_of(compiled: Compiled) -> tuple[bytes, str]:
 
 
 def has_module_variables(ptx: str) -> bool:
-    """Whether the module has variables of its own that a launch may change."""
+    """Return whether the module has variables of its own that a launch may change."""
     return bool(_MODULE_VARIABLE.search(ptx))

@@ -137,7 +137,7 @@ def _fits_map(offset: int, size: int) -> bool:
 
 
 def _with_places(value: Any) -> tuple[Any, Places]:
-    """The value to pass to :func:`bind` in place of ``value``, and the addresses in it."""
+    """Return the value to pass to :func:`bind` in place of ``value``, and the addresses in it."""
     if isinstance(value, Place):
         return 0, ((0, value),)
     if isinstance(value, Packed):

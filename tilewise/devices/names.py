@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def words(name: str) -> list[str]:
-    """The words of a GPU's name, without the vendor's: older drivers leave it out."""
+    """Return the words of a GPU's name, without the vendor's: older drivers leave it out."""
     return [word for word in re.split(r"[\s-]+", name.casefold()) if word not in ("", "nvidia")]
 
 

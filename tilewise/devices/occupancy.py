@@ -136,7 +136,7 @@ ARCHITECTURES = tuple(f"sm_{capability}" for capability in _TABLE)
 
 
 def multiprocessor(arch: str) -> Multiprocessor:
-    """The multiprocessor of ``arch``, as ``"sm_90"`` or ``"sm_90a"``.
+    """Return the multiprocessor of ``arch``, as ``"sm_90"`` or ``"sm_90a"``.
 
     Raises
     ------

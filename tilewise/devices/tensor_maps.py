@@ -53,7 +53,7 @@ class TensorMaps:
         self._templates: dict[Hashable, bytes] = {}
 
     def encode(self, x: TensorMap, address: int) -> bytes:
-        """The 128 bytes of a map whose first element is at an address.
+        """Return the 128 bytes of a map whose first element is at an address.
 
         Raises
         ------

@@ -45,7 +45,7 @@ class Timer:
         return float(milliseconds) * 1e-3
 
     def median(self, enqueue: Enqueue, rounds: int, minimum_seconds: float) -> float:
-        """The median over ``rounds`` of the seconds that the work takes once.
+        """Return the median over ``rounds`` of the seconds that the work takes once.
 
         A round is as many times, one after another, as take ``minimum_seconds``; work under
         50 µs is replayed inside a CUDA graph.
@@ -66,7 +66,7 @@ class Timer:
         )
 
     def median_flushed(self, enqueue: Enqueue, rounds: int, minimum_seconds: float) -> float:
-        """The same, each time by itself and after the L2 cache was overwritten."""
+        """Return the same, each time by itself and after the L2 cache was overwritten."""
         # Twice the cache, so that nothing of the operands stays.
         waste = self._context.allocate(2 * max(self._context.attribute("L2_CACHE_SIZE"), 1 << 20))
 
@@ -79,7 +79,7 @@ class Timer:
         return statistics.median(once() for _ in range(rounds * times))
 
     def _graph(self, enqueue: Enqueue) -> Enqueue:
-        """A CUDA graph of the work, many times over."""
+        """Return a CUDA graph of the work, many times over."""
         builder = self._context.device.create_graph_builder()
         builder.begin_building()
         inside = builder.__cuda_stream__()[1]

@@ -123,7 +123,7 @@ def _number(each: Parameter, text: str, sizes: Mapping[str, Number], what: str) 
 def _array(
     each: Parameter, text: str, sizes: Mapping[str, Number], seed: tuple[int, ...], what: str
 ) -> tuple[Array, bool]:
-    """An array, and whether it is written before the launch."""
+    """Return an array, and whether it is written before the launch."""
     what = f"{what}: {each.name}"
     if text.startswith(_WHOLE):
         planned = plan(f"empty:{text.removeprefix(_WHOLE)}", each.type, sizes, what)
@@ -147,7 +147,7 @@ def _dim3(text: str, sizes: Mapping[str, Number], what: str) -> Dim3:
 
 
 def bits_of(array: Array) -> npt.NDArray[Any]:
-    """The elements' bits, as unsigned integers, in the array's own memory."""
+    """Return the elements' bits, as unsigned integers, in the array's own memory."""
     return array.view(f"u{array.itemsize}")
 
 

@@ -200,7 +200,7 @@ def exercises() -> tuple[Exercise, ...]:
 
 
 def find(name: str) -> Exercise:
-    """The exercise of a name, or the one in a folder of one's own.
+    """Return the exercise of a name, or the one in a folder of one's own.
 
     Raises
     ------

@@ -82,7 +82,7 @@ def _case(name: str, score: float, most: float, passed: bool, output: str) -> di
 
 
 def autolab(grade: Grade) -> str:
-    """The report, then the line of the formatted feedback, and last the autoresult."""
+    """Return the report, then the line of the formatted feedback, and last the autoresult."""
     stages: dict[str, dict[str, dict[str, Any]]] = {"Build": {}, "Tests": {}, "Goals": {}}
     stages["Build"]["runs"] = _stage(not grade.refused, grade.refused)
     for each in grade.tests:

@@ -74,12 +74,12 @@ class GoalResult:
 
 
 def said(figure: str) -> str:
-    """A figure's name for people."""
+    """Return a figure's name for people."""
     return _RESOURCES.get(figure, figure.replace("_", " "))
 
 
 def measured(figure: str, report: LaunchReport) -> float:
-    """A figure of a launch.
+    """Return a figure of a launch.
 
     Raises
     ------

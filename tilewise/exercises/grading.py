@@ -138,7 +138,7 @@ class Grade(Shown):
         return round(points * self.score / FULL, 4)
 
     def points_of(self, goal: GoalResult) -> float:
-        """The points that there are for one of its goals."""
+        """Return the points that there are for one of its goals."""
         return _share(goal, self.goal_results, self.most[2])
 
     def to_dict(self) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def _graded(
     outcomes: Sequence[Outcome],
     shows_hidden: bool,
 ) -> Grade:
-    """The grade of a submission whose tests were run."""
+    """Return the grade of a submission whose tests were run."""
     share = most[0] / len(exercise.tests)
     tests = tuple(_test(each, share, shows_hidden, file) for each in outcomes)
     left = exercise.tests[len(tests) :]
@@ -283,7 +283,7 @@ def _graded(
 
 
 def _share(goal: GoalResult, goals: Sequence[GoalResult], most: float) -> float:
-    """The points of one goal."""
+    """Return the points of one goal."""
     return most * goal.goal.weight / sum(each.goal.weight for each in goals)
 
 
@@ -335,7 +335,7 @@ def _about(case: Case) -> str:
 
 
 def _findings(outcomes: Sequence[Outcome], shows_hidden: bool) -> tuple[tuple[Finding, bool], ...]:
-    """The first finding of each kind at each line, in the order of the tests."""
+    """Return the first finding of each kind at each line, in the order of the tests."""
     found: dict[tuple[str, int], tuple[Finding, bool]] = {}
     for outcome in outcomes:
         is_hidden = outcome.case.test.is_hidden and not shows_hidden

@@ -115,7 +115,7 @@ class Clock:
 
 
 def _crowd() -> float:
-    """The load average for each core, at least 1: how much longer a process takes here."""
+    """Return the load average for each core, at least 1: how much longer a process takes here."""
     try:
         load = os.getloadavg()[0]
     except (AttributeError, OSError):  # Windows has none

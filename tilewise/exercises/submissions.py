@@ -77,7 +77,7 @@ def find(path: Path, exercise: Exercise) -> list[Submission]:
 
 
 def read(submission: Submission) -> str:
-    """The text of a submission.
+    """Return the text of a submission.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def grade_one(exercise: Exercise, submission: Submission, **how: Any) -> Grade:
 
 
 def refused(exercise: Exercise, name: str, why: str, seed: int = 0) -> Grade:
-    """The grade of what could not be run."""
+    """Return the grade of what could not be run."""
     most = (RESULTS, FAULTS, GOALS) if exercise.goals else (RESULTS + GOALS, FAULTS, 0)
     return Grade(exercise.name, name, seed, 0, 0, 0, most, why)
 

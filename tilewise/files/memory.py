@@ -12,7 +12,7 @@ _UNKNOWN = 1 << 30  # assumed if the system does not say how much is free
 
 
 def parse(given: int | str) -> int:
-    """Bytes of a size that this machine has, as :func:`tilewise.sizes.parse` takes it.
+    """Return the bytes of a size that this machine has, as :func:`tilewise.sizes.parse` takes it.
 
     Raises
     ------
@@ -29,6 +29,6 @@ def parse(given: int | str) -> int:
 
 
 def default() -> int:
-    """Bytes that are free, less a reserve."""
+    """Return the bytes that are free, less a reserve."""
     free = available()
     return _UNKNOWN if free is None else max(free - min(RESERVE, free // 4), 1 << 20)

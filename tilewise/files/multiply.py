@@ -340,7 +340,7 @@ class _Run:
         self._done = done
 
     def _earlier(self) -> tuple[BlockPlan | None, int]:
-        """The interrupted run's plan, and how many of its tiles are done."""
+        """Return the interrupted run's plan, and how many of its tiles are done."""
         found = self.files.recorded()
         if found is None:
             return None, 0

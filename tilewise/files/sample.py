@@ -73,7 +73,7 @@ def _read(file: MatrixFile, rows: Span, columns: Span) -> Array:
 
 
 def _before_rounding(c: Array, a: Array, b: Array) -> Array:
-    """The values nearest to A B that round to ``c``."""
+    """Return the values nearest to A B that round to ``c``."""
     with np.errstate(all="ignore"):
         value = a.astype(np.float64) @ b.astype(np.float64)
         wide = c.astype(np.float64)

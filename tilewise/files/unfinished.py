@@ -158,5 +158,5 @@ class Unfinished:
 
 
 def _has_locks() -> bool:
-    """Whether the system frees a file's lock with the process that has it."""
+    """Return whether the system frees a file's lock with the process that has it."""
     return hasattr(os, "lockf")

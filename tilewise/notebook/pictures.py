@@ -277,7 +277,7 @@ def _cells(
     heads: Sequence[str],
     height: float,
 ) -> Picture:
-    """A grid of coloured cells below lines of words."""
+    """Return a grid of coloured cells below lines of words."""
     from matplotlib.colors import to_rgb
 
     top = 0.25 * len(heads) + 0.15

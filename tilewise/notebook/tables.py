@@ -194,7 +194,7 @@ def _named(counters: Sequence[str]) -> tuple[str, ...]:
 
 
 def counters_of(found: Counted, name: str = "it") -> Counters:
-    """The counters of a launch.
+    """Return the counters of a launch.
 
     Raises
     ------
@@ -353,7 +353,7 @@ def check(*goals: tuple[str, Any] | tuple[str, Any, Any]) -> Checked:
 
 
 def _text(value: Any) -> str:
-    """A number as reports write it; of a fault's list the first, and how many more."""
+    """Return a number as reports write it; of a fault's list the first, and how many more."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return number(value)
     if isinstance(value, list | tuple):

@@ -47,7 +47,7 @@ def needed(ptx: str, library: Any, link: Sequence[Any]) -> list[str]:
 
 
 def _text(given: Any, arch: str) -> str:
-    """The PTX of one thing that is linked."""
+    """Return the PTX of one thing that is linked."""
     kinds = numba("numba.cuda.cudadrv.linkable_code")
     try:
         found = kinds.LinkableCode.from_path_or_obj(given)

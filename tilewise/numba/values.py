@@ -16,7 +16,7 @@ _PARTS = {"complex64": np.float32, "complex128": np.float64}
 
 
 def host(value: Any) -> Any:
-    """An argument as Numba takes it: tensors on the CPU are made arrays of the same memory."""
+    """Return an argument as Numba takes it: CPU tensors become arrays of the same memory."""
     if isinstance(value, tuple):
         parts = [host(part) for part in value]
         return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
@@ -88,7 +88,7 @@ def _one(types: Any, name: str, kind: Any, value: Any) -> Iterator[tuple[str, An
 
 
 def _strides(value: Any) -> tuple[int, ...]:
-    """The strides of an array, in bytes; those of one that does not say are C-contiguous."""
+    """Return the strides of an array, in bytes; those of one that does not say are C-contiguous."""
     interface = (
         getattr(value, "__cuda_array_interface__", None)
         if not isinstance(value, np.ndarray)

@@ -54,14 +54,14 @@ class Placed:
 
 
 def is_array(value: Any) -> bool:
-    """Whether it is an array of some library, wherever it lies."""
+    """Return whether it is an array of some library, wherever it lies."""
     return all(hasattr(value, name) for name in ("shape", "dtype")) and not isinstance(
         value, np.generic
     )
 
 
 def host_view(value: Any) -> Host | None:
-    """The same elements as a NumPy array in the same memory; None of an array on a device.
+    """Return the same elements as a NumPy array in the same memory; None of an array on a device.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def _groups(hosts: dict[int, Host]) -> list[list[int]]:
 
 
 def _order(host: Host) -> tuple[int, ...] | None:
-    """The order of axes in which an array is row-contiguous; None where there is none."""
+    """Return the order of axes in which an array is row-contiguous; None where there is none."""
     plain = tuple(range(host.ndim))
     for order in (plain, tuple(sorted(plain, key=lambda axis: -host.strides[axis]))):
         shape = [host.shape[axis] for axis in order]

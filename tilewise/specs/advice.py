@@ -122,7 +122,7 @@ def known_block(kernel: Kernel, compiled: Compiled) -> tuple[Dim3 | None, str]:
 def _own(
     launches: Sequence[HostLaunch], compiled: Compiled, names: Sequence[str]
 ) -> tuple[_Geometry, str]:
-    """The geometry of the file's first launch whose block is known, or one of small sizes."""
+    """Return the geometry of the file's first launch with a known block, or the usual one."""
     usual = _usual(compiled, names)
     for launch in launches:
         block = launch.block()
@@ -145,7 +145,7 @@ def _of(
     *,
     is_small: bool,
 ) -> tuple[_Geometry, str]:
-    """The geometry of a launch in the file: with its own numbers, or with small ones instead."""
+    """Return the geometry of a launch in the file, with its own numbers or small ones."""
     numbers = dict(usual.numbers)
     assumed: dict[str, int | float] = {}
     for index, name in enumerate(names):
@@ -188,7 +188,7 @@ def _filling(launch: HostLaunch, assumed: Mapping[str, int | float]) -> int:
 
 
 def _cover(block: Dim3) -> Dim3:
-    """The grid of such blocks that covers the small sizes."""
+    """Return the grid of such blocks that covers the small sizes."""
     if min(block[:2]) > 1:
         return -(-_EDGE // block[0]), -(-_EDGE // block[1]), 1
     return -(-_SIZE // math.prod(block)), 1, 1
@@ -210,7 +210,7 @@ def _unknown(launch: HostLaunch) -> str:
 
 
 def _sizes(compiled: Compiled, names: Sequence[str]) -> list[str]:
-    """The names of parameters that may be sizes."""
+    """Return the names of parameters that may be sizes."""
     return [
         name for name, x in zip(names, compiled.parameters, strict=True)
         if x.size >= 4 and x.declared in elements.INTEGERS and x.declared != "bool"
@@ -224,7 +224,7 @@ def _text(extents: Dim3) -> str:
 
 
 def _given(parameter: Parameter, part: str, number: int | float | None, shape: str) -> str:
-    """An argument that fits a parameter."""
+    """Return an argument that fits a parameter."""
     declared = parameter.declared
     if declared.endswith("*") or (not declared and rules.takes_address(parameter)):
         if declared.endswith("**"):
@@ -240,21 +240,21 @@ def _given(parameter: Parameter, part: str, number: int | float | None, shape: s
 
 
 def _entry(compiled: Compiled) -> tuple[str, str]:
-    """The head and the body of the kernel's own PTX."""
+    """Return the head and the body of the kernel's own PTX."""
     _, _, behind = compiled.ptx.partition(f".entry {compiled.symbol}")
     head, _, body = behind.partition("{")
     return head, body.partition(".entry ")[0]
 
 
 def _waits_for_grid(compiled: Compiled) -> bool:
-    """Whether the kernel takes the grid's workspace, as ``this_grid().sync()`` does."""
+    """Return whether the kernel takes the grid's workspace, as ``this_grid().sync()`` does."""
     split = module_of(compiled.ptx).split
     reached = (x for x in split.functions.values() if x.name == compiled.symbol or not x.is_kernel)
     return any("%envreg2" in split.text[each.start : each.end] for each in reached)
 
 
 def _has_open_array(compiled: Compiled) -> bool:
-    """Whether the kernel itself uses dynamic shared memory."""
+    """Return whether the kernel itself uses dynamic shared memory."""
     names = re.findall(r"\.extern \.shared [^;]*?([\w$]+)\[\];", compiled.ptx)
     return any(re.search(rf"(?<![\w$]){re.escape(n)}(?![\w$])", _entry(compiled)[1]) for n in names)
 

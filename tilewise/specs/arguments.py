@@ -166,12 +166,12 @@ def place_of(given: str, names: Sequence[str]) -> int | None:
 
 
 def said(name: str, parameter: Parameter) -> str:
-    """A parameter in a message: ``argument x (float*)``."""
+    """Return a parameter in a message: ``argument x (float*)``."""
     return f"argument {name} ({parameter.declared.lstrip('*') or f'{parameter.size} bytes'})"
 
 
 def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
-    """The text of each parameter."""
+    """Return the text of each parameter."""
     given: dict[int, str] = {}
     is_by_name = False
     for place, text in enumerate(texts):
@@ -242,7 +242,7 @@ _NOT_FIXED = object()
 
 
 def _fixed(parameter: Parameter, text: str, what: str) -> Any:
-    """The value of what needs no other: the null pointer, structures; else :data:`_NOT_FIXED`."""
+    """Return the value of ``null``, a structure or a vector; else :data:`_NOT_FIXED`."""
     if rules.takes_address(parameter) and text == "null":
         return None
     if parameter.type != "b8":
@@ -272,7 +272,7 @@ def _fixed(parameter: Parameter, text: str, what: str) -> Any:
 
 
 def _packed(layout: str, values: Sequence[str], what: str) -> bytes:
-    """A structure's bytes; a layout without a sign has C's own alignment."""
+    """Return a structure's bytes; a layout without a sign has C's own alignment."""
     if layout[:1] not in "@=<>!" or not layout:
         layout = f"@{layout}"
     letters = re.sub(r"[\s@=<>!]|\d*x", "", layout)
@@ -292,7 +292,7 @@ def _takes_array(parameter: Parameter, text: str) -> bool:
 
 
 def _number(parameter: Parameter, text: str, known: Mapping[str, Number], what: str) -> Any:
-    """The value of a parameter that is a number."""
+    """Return the value of a parameter that is a number."""
     if is_array(text):
         raise TypeError(f"{what} takes a number, and {text!r} is an array")
     if text.lower() in _BOOLEANS:

@@ -69,7 +69,7 @@ class Plan:
 
 
 def is_array(text: str) -> bool:
-    """Whether a text is written as an array, right or wrong."""
+    """Return whether a text is written as an array, right or wrong."""
     return text.partition(":")[0] in KINDS or _FILE.fullmatch(text) is not None
 
 
@@ -202,7 +202,7 @@ def check_dtype(dtype: np.dtype[Any], declared: str, what: str, text: str) -> No
 
 
 def _of_parameter(declared: str) -> tuple[str, int]:
-    """The dtype that a pointer asks for, and its numbers an element."""
+    """Return the dtype that a pointer asks for, and its numbers an element."""
     if declared.endswith("**"):
         raise ValueError(f"an array of pointers, {declared}, can't be written here")
     return elements.meant(declared)
@@ -321,7 +321,7 @@ def load(path: Path, key: str | None, what: str) -> Array:
 
 
 def _converted(array: Array, dtype: np.dtype[Any], what: str, text: str) -> Array:
-    """The same numbers of another dtype; integers and infinities must not become others."""
+    """Return the same numbers of another dtype; integers and infinities must not become others."""
     if array.dtype == dtype:
         return array
     if array.dtype.kind == "c" and dtype.kind != "c":
@@ -342,6 +342,6 @@ def _converted(array: Array, dtype: np.dtype[Any], what: str, text: str) -> Arra
 
 
 def _differ(out: Array, array: Array) -> Array:
-    """Whether integers of two dtypes differ: NumPy compares int64 and uint64 as floats."""
+    """Return whether integers of two dtypes differ: NumPy compares int64 and uint64 as floats."""
     differ = out.astype(array.dtype) != array
     return np.asarray(differ | ((out < 0) != (array < 0)))

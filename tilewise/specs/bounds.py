@@ -91,7 +91,7 @@ class Bounded:
         return other if isinstance(other, Bounded) else self._made(other)
 
     def _rounded(self, value: Array, error: Any, ulps: float = 0.5) -> Self:
-        """A value with the error that it carries, and that of its own rounding."""
+        """Return a value with the error that it carries, and that of its own rounding."""
         if value.dtype.kind in "biu":
             return self._made(value)
         unit, least = self.precision.unit * 2 * ulps, self.precision.least * max(ulps, 1)
@@ -128,7 +128,7 @@ class Bounded:
                        + depth * self.precision.least)  # fmt: skip
 
     def _crossed(self, b: Bounded, product: Callable[[Array, Array], Array]) -> Array:
-        """The error of a product of values with errors."""
+        """Return the error of a product of values with errors."""
         size, other = np.abs(self.value), np.abs(b.value)
         mine, its = (np.broadcast_to(x.error, x.value.shape) for x in (self, b))
         return product(mine, other) + product(size, its) + product(mine, its)
@@ -227,14 +227,14 @@ class Bounded:
         return self._made(value, error.sum(**how) + spread)
 
     def mean(self, axis: int | None = None, keepdims: bool = False) -> Self:
-        """The sum by the count."""
+        """Return the sum by the count."""
         count = self.value.size if axis is None else self.value.shape[axis]
         total = self.sum(axis, keepdims)
         whole = total.value.astype(np.float64)  # not an integer, even for integers
         return self._made(whole, None if total.is_whole else total.error) / count
 
     def cumsum(self, axis: int = -1) -> Self:
-        """The sums of all elements up to each one."""
+        """Return the sums of all elements up to each one."""
         value = self.value.cumsum(axis)
         if self.is_whole:
             return self._made(value)
@@ -244,13 +244,13 @@ class Bounded:
         return self._made(value, error.cumsum(axis) + spread)
 
     def extreme(self, which: str, axis: int | None = None, keepdims: bool = False) -> Self:
-        """The largest or the smallest, as ``which`` says: ``"max"`` or ``"min"``."""
+        """Return the largest or the smallest, as ``which`` says: ``"max"`` or ``"min"``."""
         how: dict[str, Any] = {"axis": axis, "keepdims": keepdims}
         error = np.broadcast_to(self.error, self.value.shape)
         return self._made(getattr(self.value, which)(**how), error.max(**how))
 
     def apart(self, other: Any, which: str) -> Self:
-        """The larger or the smaller of two, element by element: ``"maximum"`` or ``"minimum"``."""
+        """Return the larger or the smaller by element: ``"maximum"`` or ``"minimum"``."""
         b = self._of(other)
         error = np.maximum(self.error, b.error)
         return self._made(getattr(np, which)(self.value, b.value), error)

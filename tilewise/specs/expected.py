@@ -178,7 +178,7 @@ def parse(text: str, values: Mapping[str, Any], names: Sequence[str] = ()) -> Ex
 
 
 def file_of(text: str) -> Path | None:
-    """The file that ``NAME=FILE.npy`` reads; None of an expression."""
+    """Return the file that ``NAME=FILE.npy`` reads; None of an expression."""
     found = _WRITTEN.fullmatch(text)
     of_file = None if found is None else _FILE.fullmatch(found[2])
     return None if of_file is None else Path(of_file["path"] or of_file["archive"])

@@ -180,7 +180,7 @@ def extents(text: str, names: Mapping[str, Number], what: str) -> tuple[int, ...
 
 
 def _apart(text: str, names: Mapping[str, Number], what: str) -> list[str]:
-    """The expressions between commas, or between numbers and names that an ``x`` joins."""
+    """Return the expressions between commas, or between numbers and names that an ``x`` joins."""
     if found := re.search(r"\b0[xX]([0-9A-Fa-f]+)", text):
         of = f"{int(found[1], 16)} or 0,{found[1]}"
         raise ValueError(f"{what} is {text!r}: is {found[0]} one number or two? Write {of}")

@@ -125,7 +125,7 @@ class _Reader:
         return self._checked(FUNCTIONS[name](self.read(first), *others, **known))
 
     def _literal(self, value: float) -> Bounded:
-        """A number; one that the precision lacks may be rounded, or not."""
+        """Return a number; one that the precision lacks may be rounded, or not."""
         if not isinstance(value, float):
             return Bounded(value, None, self.precision)
         dtype = self.precision.dtype
@@ -144,7 +144,7 @@ class _Reader:
         return int(found.value) if found.value.ndim == 0 else found.value  # gathered by an array
 
     def _plain(self, node: ast.expr) -> Any:
-        """A Python integer, as a size or an axis."""
+        """Return a Python integer, as a size or an axis."""
         found = self.read(node)
         if found.value.ndim or not found.is_whole:
             raise ValueError(f"{ast.unparse(node)!r} is no integer")
@@ -157,7 +157,7 @@ class _Reader:
 
 
 def _exact(value: Any, name: str) -> Array:
-    """An argument with all its digits: float64, or int64."""
+    """Return an argument with all its digits: float64, or int64."""
     array = np.asarray(value)
     if array.dtype.kind == "c" or (array.dtype.kind == "V" and array.dtype.name != "bfloat16"):
         raise ValueError(f"{name} is {array.dtype}, which an expression can't have")

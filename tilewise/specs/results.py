@@ -89,7 +89,7 @@ class ArrayResult(Record):
         return {**super().to_dict(), "shape": list(self.shape), "first": first}
 
     def cells(self) -> tuple[str, ...]:
-        """A row of the table: name, shape, dtype, changed, least, largest, mean, not finite."""
+        """Return a table row: name, shape, dtype, changed, least, largest, mean, not finite."""
         if self.changed is not None:
             changed = number(self.changed)
         else:

@@ -91,7 +91,7 @@ def _placed(error: Any) -> str:
 
 
 def _functions(found: TracebackType | None) -> Iterator[Any]:
-    """The functions of Triton's that were being compiled where an error was raised."""
+    """Yield the functions of Triton's that were being compiled where an error was raised."""
     while found is not None:
         for value in found.tb_frame.f_locals.values():
             for each in (value, getattr(value, "fn", None), getattr(value, "jit_fn", None)):
@@ -133,7 +133,7 @@ class Driver:
         return f"tilewise {self.device.name} {self.device.arch}"
 
     def get_current_stream(self, device: object) -> int:
-        """The one stream that there is."""
+        """Return the one stream that there is."""
         return 0
 
     def get_active_torch_device(self) -> Any:
@@ -245,7 +245,7 @@ class Launcher:
 
 
 def compiled_of(kernel: Any, function: Any, arch: str, *, runs: bool) -> Compiled:
-    """A kernel that Triton compiled, as tilewise's devices take it.
+    """Return a kernel that Triton compiled, as tilewise's devices take it.
 
     Parameters
     ----------

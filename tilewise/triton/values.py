@@ -31,7 +31,7 @@ class HostArray:
         self.dtype = host.dtype
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
+        """Return the address of the first element."""
         return int(self.host.__array_interface__["data"][0])
 
     def stride(self, axis: int | None = None) -> Any:
@@ -44,7 +44,7 @@ class HostArray:
         return self.host.size
 
     def element_size(self) -> int:
-        """Bytes of an element."""
+        """Return the bytes of an element."""
         return self.host.itemsize
 
     def __getattr__(self, name: str) -> Any:
@@ -52,7 +52,7 @@ class HostArray:
 
 
 def wrapped(value: Any) -> Any:
-    """An argument as Triton takes it: NumPy arrays, and NumPy's numbers, alone are made others."""
+    """Return an argument as Triton takes it: only NumPy arrays and numbers are converted."""
     if isinstance(value, np.ndarray):
         return HostArray(value)
     if isinstance(value, np.generic):
@@ -91,7 +91,7 @@ def flattened(kind: Any, value: Any, name: str, maps: Iterator[Mapping[str, Any]
 
 
 def _descriptor(value: Any, name: str, maps: Iterator[Mapping[str, Any]] | None) -> Flat:
-    """The parameters of a tensor descriptor that was made on the host."""
+    """Return the parameters of a tensor descriptor that was made on the host."""
     shape = [("i32", int(extent), f"{name}.shape") for extent in value.shape]
     strides = [("i64", int(step), f"{name}.strides") for step in value.strides]
     if maps is not None:
@@ -108,7 +108,7 @@ def _descriptor(value: Any, name: str, maps: Iterator[Mapping[str, Any]] | None)
 
 
 def _map(value: Any, meta: Mapping[str, Any]) -> MappedArray:
-    """The tensor map of a tensor descriptor.
+    """Return the tensor map of a tensor descriptor.
 
     Raises
     ------
@@ -135,7 +135,7 @@ def _map(value: Any, meta: Mapping[str, Any]) -> MappedArray:
 
 
 def canonical(dtype: Any) -> str:
-    """The name of a dtype, of NumPy or of PyTorch."""
+    """Return the name of a dtype, of NumPy or of PyTorch."""
     return str(dtype).rpartition(".")[2]
 
 

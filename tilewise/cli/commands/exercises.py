@@ -33,7 +33,7 @@ class Visibility(StrEnum):
 
 
 def names(incomplete: str) -> list[str]:
-    """The exercises that begin so, for a shell that completes the word."""
+    """Return the exercises that begin so, for a shell that completes the word."""
     from tilewise.exercises.catalogue import exercises
 
     return [each.name for each in exercises() if each.name.startswith(incomplete)]
@@ -224,7 +224,7 @@ def _graded(
 
 
 def _only(exercise: Exercise, path: Path, how: dict[str, float]) -> Grade:
-    """The grade of the one submission in a folder, as Gradescope and Autolab have it."""
+    """Return the grade of the one submission in a folder, as Gradescope and Autolab have it."""
     from tilewise.exercises import submissions
 
     try:

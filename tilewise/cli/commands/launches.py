@@ -135,7 +135,7 @@ class Asked:
         return kernel
 
     def prepared(self, command: str, target: str, kernel: Kernel, arch: str) -> Prepared:
-        """The launch, checked.
+        """Return the launch, checked.
 
         Raises
         ------
@@ -200,7 +200,7 @@ def _can_be(command: str, target: str, kernel: Kernel, compiled: Compiled) -> st
 
 
 def _lines(command: str, target: str, kernel: Kernel, compiled: Compiled) -> str:
-    """A command line that launches the kernel, and which launch in its file it follows."""
+    """Return a command line that launches the kernel, and which launch in its file it follows."""
     from tilewise.specs.advice import advice
 
     found = advice(kernel, compiled)

@@ -67,7 +67,7 @@ def kernels(
 def _listed(
     targets: Sequence[str], compiled: bool, arch: str | None, options: Mapping[str, Any]
 ) -> list[ListedKernel]:
-    """The kernels of files and folders, and of ``FILE.cu:NAME`` those of that name."""
+    """Return the kernels of files and folders, and of ``FILE.cu:NAME`` those of that name."""
     from tilewise.listing import list_kernels
 
     whole = [each for each in targets if split_target(each) is None]

@@ -56,7 +56,7 @@ class Place(StrEnum):
 
 
 def gpus(incomplete: str) -> list[str]:
-    """The GPUs that are known by their data sheets, as "a100" or "rtx4090", for a shell."""
+    """Return the GPUs that are known by their data sheets, as "a100" or "rtx4090", for a shell."""
     from tilewise.devices.names import words
     from tilewise.gemm.chip import KNOWN
 
@@ -68,7 +68,7 @@ def gpus(incomplete: str) -> list[str]:
 
 
 def rungs(incomplete: str) -> list[str]:
-    """The ladder's kernels that begin so, for a shell that completes the word."""
+    """Return the ladder's kernels that begin so, for a shell that completes the word."""
     from tilewise.ladder.rungs import RUNGS
 
     return [rung.name for rung in RUNGS if rung.name.startswith(incomplete)]

@@ -246,7 +246,7 @@ def _kernels(
 def _rungs(
     arch: str, dtype: str | None, tile: int | None
 ) -> list[tuple[str | Kernel, str, int | None]]:
-    """The rungs of many blocks that an architecture can run, each with its dtype and tile."""
+    """Return the rungs of many blocks that an architecture runs, with dtypes and tiles."""
     from tilewise.errors import LaunchError
     from tilewise.ladder.rungs import left_out, rungs_of, tile_each
 

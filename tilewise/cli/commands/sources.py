@@ -129,7 +129,7 @@ def the_source(
 
 
 def macros_of(define: Sequence[str], undefine: Sequence[str] = ()) -> dict[str, Any]:
-    """The macros that ``NAME=VALUE`` and ``NAME`` set; whole numbers as such.
+    """Return the macros that ``NAME=VALUE`` and ``NAME`` set; whole numbers as such.
 
     Those of ``undefine`` are False: not defined.
 
@@ -156,7 +156,7 @@ def macros_of(define: Sequence[str], undefine: Sequence[str] = ()) -> dict[str, 
 
 
 def limits_of(limit: Sequence[str]) -> Limits:
-    """The limits that ``NAME=MOST`` set, beside those that hold anyway.
+    """Return the limits that ``NAME=MOST`` set, beside those that hold anyway.
 
     Raises
     ------

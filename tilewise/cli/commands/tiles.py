@@ -170,7 +170,7 @@ def _extents(block: str) -> list[int]:
 
 
 def _as_it_is(target: Kernel | Rung) -> Kernel | None:
-    """A file's kernel that needs no macros of a product; None of another."""
+    """Return a file's kernel that needs no macros of a product; None of another."""
     from tilewise.errors import CompileError
     from tilewise.ladder.rungs import Rung
 
@@ -184,7 +184,7 @@ def _as_it_is(target: Kernel | Rung) -> Kernel | None:
 
 
 def _is_other(kernel: Kernel) -> bool:
-    """Whether a kernel compiles, and does not have the signature of a product."""
+    """Return whether a kernel compiles, and does not have the signature of a product."""
     from tilewise.errors import CompileError
     from tilewise.ladder.signature import takes_product
 
@@ -195,7 +195,7 @@ def _is_other(kernel: Kernel) -> bool:
 
 
 def _own_block(kernel: Kernel) -> tuple[Dim3, str]:
-    """The block with which a kernel's own file launches it, and where that is written."""
+    """Return the block with which a kernel's own file launches it, and where that is written."""
     from tilewise.compiler.names import signature
     from tilewise.specs.advice import known_block
 
@@ -212,7 +212,7 @@ def _own_block(kernel: Kernel) -> tuple[Dim3, str]:
 def _kernel(
     target: Kernel | Rung, dtype: str, tile: int | None
 ) -> tuple[Kernel, int | None, Dim3, int]:
-    """The kernel, its tile, the block that it is launched with, and its dynamic shared memory."""
+    """Return the kernel, its tile, its block, and its bytes of dynamic shared memory."""
     import numpy as np
 
     from tilewise.ladder.prepared import prepare

@@ -85,7 +85,7 @@ class Output(Console):
         return max((cell_len(part) for line in lines for part in line.split("\n")), default=0)
 
     def _needed(self, column: Column) -> int:
-        """The columns of the terminal that a table's column takes: numbers are whole."""
+        """Return the columns of the terminal that a table's column takes: numbers are whole."""
         is_whole = column.no_wrap or column.justify == "right"
         cells = [self._text(cell).plain for cell in column.cells]
         parts = self._text(column.header).plain.split("\n" if column.no_wrap else None)
@@ -143,7 +143,7 @@ def gflops(m: int, n: int, k: int, seconds: float) -> str:
 
 
 def giga(rate: float) -> str:
-    """A rate in 10^9, with at least three digits."""
+    """Return a rate in 10^9, with at least three digits."""
     return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
 
 

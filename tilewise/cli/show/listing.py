@@ -93,7 +93,7 @@ def _lines(kernel: ListedKernel, arch: str) -> list[str]:
 
 
 def _launch(launch: ListedLaunch) -> str:
-    """The line at which a file launches a kernel, and the launch's grid and block."""
+    """Return the line at which a file launches a kernel, and the launch's grid and block."""
     known = [
         f"{what} {' x '.join(map(str, extents[: 3 if extents[2] > 1 else 2]))}"
         for what, extents in (("grid", launch.grid), ("block", launch.block))

@@ -97,7 +97,7 @@ def roofline(document: Mapping[str, Any]) -> None:
 
 
 def what_is_done(document: Mapping[str, Any]) -> str:
-    """The product, or the launch, that the kernels were counted at."""
+    """Return the product, or the launch, that the kernels were counted at."""
     if document["m"] is not None:
         sizes = ", ".join(f"{name} = {document[name]:,}" for name in ("m", "n", "k"))
         return f"C = A·B, {sizes}"
@@ -106,7 +106,7 @@ def what_is_done(document: Mapping[str, Any]) -> str:
 
 
 def dtypes_of(document: Mapping[str, Any]) -> str:
-    """The type of the matrices, or the types, where the kernels have several."""
+    """Return the type of the matrices, or the types, where the kernels have several."""
     if document["dtype"] is not None:
         return str(document["dtype"])
     return " and ".join(dict.fromkeys(row["dtype"] for row in document["kernels"]))

@@ -139,7 +139,7 @@ def _residents(rows: Sequence[Tile]) -> None:
 
 
 def _table(first: str, *headings: str) -> Table:
-    """A table whose first column names the row, and whose others are numbers."""
+    """Return a table whose first column names the row, and whose others are numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     table.add_column(first, no_wrap=True)
     for heading in headings:

@@ -28,7 +28,7 @@ LINKER = "nvJitLink"
 
 
 def tools() -> tuple[str, ...]:
-    """The assemblers that there are, each with its version, the first one to be asked first."""
+    """Return the assemblers that there are, with versions, in the order of preference."""
     linker, program = _nvjitlink(), find_ptxas()
     found = [] if linker is None else ["{} {}.{}".format(LINKER, *linker.version())]
     version = "" if program is None else _version(program)
@@ -128,7 +128,7 @@ def _text(log: bytearray) -> str:
 
 
 def _by_ptxas(text: str, arch: str, seconds: float | None) -> Output:
-    """The same by the program ``ptxas``; it must be there."""
+    """Assemble by the program ``ptxas``, which must be there; return its output."""
     program = find_ptxas()
     assert program is not None
     with tempfile.TemporaryDirectory() as folder:

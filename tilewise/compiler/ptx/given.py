@@ -186,7 +186,7 @@ def _made(
 
 
 def _static_shared(cubin: bytes, symbol: str, arch: str) -> int:
-    """Bytes of static shared memory a block; nvJitLink's log speaks of them before it links."""
+    """Return the bytes of static shared memory a block; nvJitLink logs them before it links."""
     size = symbols.sections(cubin).get(f".nv.shared.{symbol}", 0)
     # From 9.0 on, shared memory begins with what the system reserves.
     is_kept = int(re.sub(r"\D", "", arch)) >= 90

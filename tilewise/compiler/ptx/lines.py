@@ -98,7 +98,7 @@ def with_own_lines(module: Split, given: str, file: str) -> Numbered:
 
 
 def _octal(name: str) -> str:
-    """A file's name as a string of PTX, which has ASCII alone."""
+    """Return a file's name as a string of PTX, which has ASCII alone."""
     plain = name.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
     return "".join(c if c < "\x80" else escaped(c) for c in plain)
 

@@ -25,7 +25,7 @@ _SYSTEM = re.compile(r"vprintf|malloc|free|__assertfail|(?:cuda|cnp)[A-Z]\w*|__c
 
 
 def is_system(function: str) -> bool:
-    """Whether a function that is not defined is one that the driver brings."""
+    """Return whether a function that is not defined is one that the driver brings."""
     return _SYSTEM.fullmatch(function) is not None
 
 
@@ -93,7 +93,7 @@ def linked(text: str, others: Sequence[str]) -> str:
 
 
 def _without_twins(text: str, part: Split, defined: dict[str, Body], declared: set[str]) -> str:
-    """A module without the functions that modules before it have, such as inline functions."""
+    """Return a module without the functions that modules before it have, as inline ones."""
     for name, body in part.functions.items():
         if not body.is_kernel and name not in defined:
             continue

@@ -127,7 +127,7 @@ def parameters_of(module: Split, symbol: str, file: str) -> tuple[Parameter, ...
 
 
 def _line(module: Split, symbol: str) -> int:
-    """The line of a kernel's ``.entry``, from 1."""
+    """Return the line of a kernel's ``.entry``, from 1."""
     body = module.functions[symbol]
     return module.line(body.start) - body.header[body.header.find(".entry") :].count("\n")
 
@@ -156,7 +156,7 @@ def symbol_of(text: str, name: str | None, file: str = NO_FILE) -> str:
 
 
 def _symbol(module: Split, name: str | None, file: str) -> str:
-    """The symbol of the kernel that is asked for."""
+    """Return the symbol of the kernel that is asked for."""
     there = module.kernels
     if name is None:
         if len(there) == 1:

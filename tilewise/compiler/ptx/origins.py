@@ -94,7 +94,7 @@ def origin(
 # This is called at each launch of a kernel.
 @lru_cache(maxsize=16)
 def _locs(text: str, start: int, end: int) -> list[tuple[int, int, int]]:
-    """The file and the line of each ``.loc``, and the file that it was inlined in."""
+    """Return the file and the line of each ``.loc``, and the file that it was inlined in."""
     return [
         (int(number), int(line), int(outer or number))
         for number, line, outer in _LOC.findall(text, start, end)
@@ -130,7 +130,7 @@ def _agree(parts: Sequence[str], given: Sequence[Parameter]) -> bool:
 
 
 def _written(text: str, kernel: str) -> list[list[str]]:
-    """The parameters of each kernel of that name in a source."""
+    """Return the parameters of each kernel of that name in a source."""
     found = [parts for is_kernel, parts in names.lists(text, kernel) if is_kernel]
     return [[] if parts == ["void"] else parts for parts in found]
 

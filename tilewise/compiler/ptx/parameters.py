@@ -46,7 +46,7 @@ def parameters(text: str) -> list[tuple[str, str, int, int, str]]:
 
 
 def variables(module: Split) -> tuple[Variable, ...]:
-    """The module's constant and global variables; of strings there are none.
+    """Return the module's constant and global variables; of strings there are none.
 
     One that can't be read, as a texture, is left out.
     """

@@ -103,18 +103,18 @@ class Split:
         return tuple(each.name for each in self.functions.values() if each.is_kernel)
 
     def line(self, place: int) -> int:
-        """The line of a place in the text, from 1."""
+        """Return the line of a place in the text, from 1."""
         return self.text.count("\n", 0, place) + 1
 
 
 def shortened(text: str) -> str:
-    """A piece of PTX for a message: in one line, and not all of a long one."""
+    """Return a piece of PTX for a message: in one line, and not all of a long one."""
     line = " ".join(text[: 4 * MOST_SHOWN].split())
     return line if len(line) <= MOST_SHOWN else f"{line[:MOST_SHOWN]}..."
 
 
 def without_comments(text: str) -> str:
-    """The same text with a space for each character of a comment."""
+    """Return the same text with a space for each character of a comment."""
     return _COMMENT.sub(_blank, text)
 
 

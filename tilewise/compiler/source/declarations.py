@@ -97,7 +97,7 @@ class Declaration:
         return (is_code and not self.is_device) or any(each.is_host for each in self.members)
 
     def has_line(self, line: int) -> bool:
-        """Whether a line is one of its own."""
+        """Return whether a line is one of its own."""
         return self.first_line <= line <= self.last_line
 
 
@@ -114,7 +114,7 @@ def unwrapped(node: Any) -> Any:
 
 
 def declarator_of(node: Any) -> Any:
-    """The name in a declarator: an identifier, qualified or not, or an operator's name."""
+    """Return the name in a declarator: an identifier, qualified or not, or an operator's name."""
     while (inner := node.child_by_field_name("declarator")) is not None or node.type in (
         "parenthesized_declarator", "reference_declarator", "attributed_declarator",
     ):  # fmt: skip
@@ -268,7 +268,7 @@ class Reader:
         )  # fmt: skip
 
     def _is_made_by_macros(self, inner: Any, kind: str, head: frozenset[str]) -> bool:
-        """Whether the macros of a head may declare something that is not written there."""
+        """Return whether the macros of a head may declare something that is not written there."""
         if kind not in ("call", "function") and inner.type != "declaration":
             return False
         return any(
@@ -284,7 +284,7 @@ class Reader:
         return parsed(preprocessor.expanded(plain if tokens else text, self.macros))
 
     def _call(self, start: int, end: int) -> Declaration:
-        """A macro's call that ends without a semicolon."""
+        """Return a macro's call that ends without a semicolon."""
         words = self._words(self.text.between(start, end))
         made: tuple[Declaration, ...] = ()
         expanded = None
@@ -299,7 +299,7 @@ class Reader:
         )  # fmt: skip
 
     def _space(self, place: int) -> tuple[str, ...]:
-        """The namespaces around a place."""
+        """Return the namespaces around a place."""
         space: tuple[str, ...] = ()
         node = self.text.root.descendant_for_byte_range(place, place + 1)
         while node is not None:
@@ -310,7 +310,7 @@ class Reader:
         return space
 
     def _declared(self, inner: Any) -> tuple[frozenset[str], frozenset[str]]:
-        """The names that a declaration declares, and those that it goes with."""
+        """Return the names that a declaration declares, and those that it goes with."""
         names: set[str] = set()
         with_names: set[str] = set()
         for declarator in inner.children_by_field_name("declarator"):
@@ -356,7 +356,7 @@ class Reader:
             names.add(self.text.spelled(found).lstrip("~").strip())
 
     def _members(self, inner: Any) -> Iterator[Declaration]:
-        """The member functions of the types in a declaration."""
+        """Yield the member functions of the types in a declaration."""
         types = [n for n in (inner, *inner.children_by_field_name("type")) if n.type in _TYPES]
         waiting = [body for n in types if (body := n.child_by_field_name("body")) is not None]
         while waiting:

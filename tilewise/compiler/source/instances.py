@@ -63,7 +63,7 @@ class Finder:
                     self.launches.setdefault(name.rpartition("::")[2], []).append((node, text))
 
     def given(self, name: str, depth: int = 0) -> list[str]:
-        """The arguments that a template of this name is given, each list as text."""
+        """Return the arguments that a template of this name is given, each list as text."""
         found: dict[str, None] = {}
         for node, text in self.by_name.get(name, ()):
             listed = node.child_by_field_name("arguments")
@@ -77,7 +77,7 @@ class Finder:
     def _resolved(
         self, arguments: Sequence[Any], node: Any, text: Text, depth: int
     ) -> Iterator[tuple[str, ...]]:
-        """The arguments with values for names, once for each instance of the templates around."""
+        """Yield the arguments with values for names, for each instance of the templates."""
         for around in self.around(node, text, depth):
             values = []
             for argument in arguments:
@@ -133,7 +133,7 @@ class Finder:
         return _computed("".join(parts))
 
     def instance(self, function: Any, text: Text, around: Mapping[str, str]) -> str:
-        """The name of a called function; template arguments are values where they are known."""
+        """Return the name of a called function; known template arguments are values."""
         inner = function
         while inner.type == "qualified_identifier":
             inner = inner.child_by_field_name("name")
@@ -203,7 +203,7 @@ def _plain(kind: str) -> str:
 
 
 def _parameters_of(template: Any, text: Text) -> list[str]:
-    """The names of a template's parameters."""
+    """Return the names of a template's parameters."""
     listed = template.child_by_field_name("parameters")
     found = []
     for each in () if listed is None else listed.named_children:
@@ -216,7 +216,7 @@ def _parameters_of(template: Any, text: Text) -> list[str]:
 
 
 def _names_of(template: Any, text: Text) -> Iterator[str]:
-    """The name of a template, and of the class whose member it is."""
+    """Yield the name of a template, and of the class whose member it is."""
     inner = template.named_children[-1]
     name = inner.child_by_field_name("name")
     if name is not None:

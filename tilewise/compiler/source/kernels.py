@@ -101,7 +101,7 @@ class KernelDeclaration:
 
 
 def alike(kind: str) -> str:
-    """A type's spelling without what does not tell overloads apart."""
+    """Return a type's spelling without what does not tell overloads apart."""
     words = kind.replace("__restrict__", " ").replace("__restrict", " ")
     for mark in "*&,<>[]":
         words = words.replace(mark, f" {mark} ")
@@ -118,7 +118,7 @@ def alike(kind: str) -> str:
 def kernels_of(
     declarations: Sequence[Declaration], texts: Mapping[str, Text]
 ) -> list[KernelDeclaration]:
-    """The kernels among declarations, in order."""
+    """Return the kernels among declarations, in order."""
     return [
         found
         for each in declarations

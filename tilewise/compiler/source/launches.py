@@ -184,7 +184,7 @@ class _Call:
 
 
 def _triple(node: Any, text: Text) -> _Call:
-    """A launch by ``<<<grid, block>>>``."""
+    """Return a launch by ``<<<grid, block>>>``."""
     syntax = next(child for child in node.children if child.type == "kernel_call_syntax")
     configuration = tuple(text.spelled(c) for c in _listed(syntax))
     arguments = tuple(text.spelled(c) for c in _listed(node.child_by_field_name("arguments")))
@@ -193,7 +193,7 @@ def _triple(node: Any, text: Text) -> _Call:
 
 
 def _cooperative(text: Text) -> Iterator[_Call]:
-    """The launches by ``cudaLaunchCooperativeKernel(kernel, grid, block, args, shared, ...)``."""
+    """Yield launches by ``cudaLaunchCooperativeKernel(kernel, grid, block, args, shared, ...)``."""
     for node in nodes(text.root):
         if node.type != "call_expression" or _COOPERATIVE.encode() not in node.text:
             continue

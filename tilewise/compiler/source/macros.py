@@ -37,7 +37,7 @@ class Macro:
 
 
 def defined_in(text: Text) -> dict[str, list[Macro]]:
-    """The macros that a text defines."""
+    """Return the macros that a text defines."""
     found: dict[str, list[Macro]] = {}
     for directive in text.directives:
         if directive.word == "define" and (one := _defined(text, directive)):
@@ -58,7 +58,7 @@ def _defined(text: Text, directive: Directive) -> tuple[str, Macro] | None:
 
 
 def words_asked(text: Text, directive: Directive) -> set[str]:
-    """The names in a directive, its own word among them; those of its comments left out."""
+    """Return the names in a directive, its own word among them; those of its comments left out."""
     line = text.data[directive.start : directive.end].decode(errors="replace")
     return set(_WORD.findall(re.sub(r"//[^\n]*|/\*.*?\*/", " ", line.partition("#")[2])))
 
@@ -101,7 +101,7 @@ def defaults(text: Text) -> tuple[set[str], set[tuple[str, int]]]:
 
 
 def _is_guard(text: Text, directive: Directive) -> bool:
-    """Whether a definition is that of an include guard: empty, in a condition around the text."""
+    """Return whether a definition is an include guard's: empty, in a condition around all."""
     first, *rest = (each for each in text.directives if each.word != "pragma")
     found, last = _defined(text, directive), text.directives[-1]
     return (
@@ -115,7 +115,7 @@ def _is_guard(text: Text, directive: Directive) -> bool:
 
 
 def tokens_of(text: str) -> tuple[str, ...]:
-    """The preprocessor's tokens of a text without comments."""
+    """Return the preprocessor's tokens of a text without comments."""
     return tuple(_TOKEN.findall(text))
 
 
@@ -187,7 +187,7 @@ def _filled(
     hidden: frozenset[str],
     budget: list[int],
 ) -> list[str]:
-    """The body with arguments for parameters."""
+    """Return the body with arguments for parameters."""
     names = list(macro.parameters or ())
     given = dict(zip(names, arguments, strict=False))
     if names and names[-1].endswith("..."):

@@ -119,7 +119,7 @@ class Part:
     needed: set[Declaration] = field(default_factory=set)
 
     def kept(self) -> set[Declaration]:
-        """The declarations that are needed."""
+        """Return the declarations that are needed."""
         own = [kernel.declaration for kernel in self.kernels]
         kept = {*own, *(each for each in self.files.declarations if each.is_always)} - self.left_out
         names = {name for each in kept for name in each.words} | self.words
@@ -195,7 +195,7 @@ class Part:
                         yield Condition(name, line, word, word in self.files.macros)
 
     def names_own_header(self, file: str, line: int) -> bool:
-        """Whether an include has its name in quotation marks."""
+        """Return whether an include has its name in quotation marks."""
         return b'"' in self.files.texts[file].data.split(b"\n")[line - 1]
 
     def droppable(self, file: str, line: int) -> Iterable[Declaration]:
@@ -212,5 +212,5 @@ class Part:
 
 
 def words_of(text: str) -> set[str]:
-    """The names in a text."""
+    """Return the names in a text."""
     return set(_WORD.findall(text))

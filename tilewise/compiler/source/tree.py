@@ -90,11 +90,11 @@ class Text:
     lines: tuple[int, ...]
 
     def between(self, start: int, end: int) -> Sequence[Token]:
-        """The tokens from one place to another."""
+        """Return the tokens from one place to another."""
         return self.tokens[bisect_left(self.starts, start) : bisect_left(self.starts, end)]
 
     def line(self, place: int) -> int:
-        """The line of a place, from 1."""
+        """Return the line of a place, from 1."""
         return bisect_right(self.lines, place)
 
     def spelled(self, node: Any) -> str:
@@ -261,7 +261,7 @@ def _calls(tokens: Sequence[Token]) -> Iterator[tuple[int, int]]:
 
 
 def _is_of_a_space(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a brace opens a namespace, or declarations for the linker."""
+    """Return whether a brace opens a namespace, or declarations for the linker."""
     back = at - 1
     while back >= 0 and (tokens[back].text == b"::" or tokens[back].kind.endswith("identifier")):
         back -= 1

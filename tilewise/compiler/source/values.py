@@ -96,12 +96,12 @@ class Values:
         return value if math.isfinite(value) and abs(value) < _MOST else None
 
     def extents(self, expression: str, place: Place, given: Mapping[str, Value]) -> Dim | None:
-        """The value of an expression for a grid or a block, whose extents may be less than 1."""
+        """Return the value of an expression for a grid or block; extents may be less than 1."""
         value = self.of(expression, place, given)
         return _dim([value]) if isinstance(value, int | float) else value
 
     def named(self, word: str, place: Place, given: Mapping[str, Value], depth: int) -> Value:
-        """The value of a name."""
+        """Return the value of a name."""
         for declaration in visible(place.node, ("declaration", "parameter_declaration")):
             for declarator in declaration.children_by_field_name("declarator"):
                 name = declarator_of(declarator)
@@ -145,14 +145,14 @@ class Values:
         return _as(kind, found)
 
     def _changes(self, scope: Any, text: Text) -> set[str]:
-        """The variables of a scope that are changed in it, or whose address is taken."""
+        """Return the variables of a scope that are changed in it, or whose address is taken."""
         key = (id(text), scope.start_byte, scope.end_byte)
         if key not in self._changed:
             self._changed[key] = set(_changed(scope, text))
         return self._changed[key]
 
     def called(self, name: str, values: Sequence[Value], depth: int) -> Value:
-        """The value of a call, of a function whose body is one ``return``."""
+        """Return the value of a call, of a function whose body is one ``return``."""
         for each in self._files.by_name.get(name, ()):
             if each.kind != "function" or each.node is None or depth > _DEEPEST:
                 continue
@@ -288,7 +288,7 @@ def _dim(values: Sequence[Value]) -> Dim | None:
 
 
 def _as(kind: str, value: Value) -> Value:
-    """A number converted to a type."""
+    """Return a number converted to a type."""
     if not isinstance(value, int | float):
         return value
     if kind in _FLOATS:
@@ -298,7 +298,7 @@ def _as(kind: str, value: Value) -> Value:
 
 
 def _changed(scope: Any, text: Text) -> Iterator[str]:
-    """The variables that are assigned to, in whole or in part, or whose address is taken."""
+    """Yield the variables that are assigned to, in whole or in part, or whose address is taken."""
     for node in nodes(scope):
         if node.type == "assignment_expression":
             changed = node.child_by_field_name("left")

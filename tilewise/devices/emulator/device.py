@@ -94,7 +94,7 @@ class Emulator:
         return f"<{self.description}>"
 
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
-        """A copy of ``host``, its row pitch kept."""
+        """Return a copy of ``host``, its row pitch kept."""
         return EmulatorArray.of(host, self._memory)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> EmulatorArray:
@@ -319,7 +319,7 @@ class Emulator:
         limits.check_together(launch, found.blocks, multiprocessors, f"the {name}")
 
     def _of_here(self, module: Module | None) -> EmulatorModule | None:
-        """A module of the emulator; another device's has no meaning here."""
+        """Return a module of the emulator; another device's has no meaning here."""
         if module is not None and not isinstance(module, EmulatorModule):
             raise TypeError(f"the launch's module is {module!r}, which is none of the emulator's")
         return module

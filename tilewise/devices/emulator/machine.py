@@ -164,7 +164,7 @@ class Machine:
     # Symbols
 
     def address_of(self, op: Op, symbol: Symbol) -> int:
-        """The address of a variable or function."""
+        """Return the address of a variable or function."""
         for name in (symbol.name, f"{self.program.function_of(op.index)}:{symbol.name}"):
             for table in (self.program.shared_offsets, self.setup.symbols, self.program.entries):
                 if name in table:
@@ -175,7 +175,7 @@ class Machine:
         raise op.unsupported(unread or f"{symbol.name} is no variable that it knows")
 
     def is_shared(self, op: Op, symbol: Symbol) -> bool:
-        """Whether a variable is in shared memory."""
+        """Return whether a variable is in shared memory."""
         names = symbol.name, f"{self.program.function_of(op.index)}:{symbol.name}"
         return any(name in self.program.shared_offsets for name in names)
 
@@ -187,11 +187,11 @@ class Machine:
         return None if self.rules is None else self.rules.accesses.get(op.index, (width, 0))
 
     def parameter_storage(self, function: str, name: str) -> Storage:
-        """The rows of a parameter, an argument or a result of a device function."""
+        """Return the rows of a parameter, an argument or a result of a device function."""
         return self.calls.storage(function, name)
 
     def shared_place(self, offset: int, element: int) -> Place:
-        """The shared variable and element at an offset in the block's shared memory."""
+        """Return the shared variable and element at an offset in the block's shared memory."""
         name, start = self.program.shared_variable(offset)
         return Place(name, (offset - start) // element)
 

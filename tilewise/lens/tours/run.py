@@ -101,7 +101,7 @@ class Run:
         before: int | None = None,
         where: Callable[[int], bool] | None = None,
     ) -> list[int]:
-        """The steps for which all of these conditions hold, in order.
+        """Return the steps for which all of these conditions hold, in order.
 
         Parameters
         ----------

@@ -45,7 +45,7 @@ class Where:
         self._is_register = isinstance(base, Register)
 
     def source(self) -> Any:
-        """An object that stays the same as long as the addresses do."""
+        """Return an object that stays the same as long as the addresses do."""
         return self._regs[self._slot] if self._is_register else self
 
     def __call__(self, lanes: Lanes) -> Any:

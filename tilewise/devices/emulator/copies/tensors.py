@@ -98,7 +98,7 @@ class TensorCopy(BulkCopy):
         return None
 
     def allowed(self, lane: int, tiled: Tiled, at: list[int], is_store: bool) -> bool:
-        """Whether the hardware takes a box at ``at``; if not, reported."""
+        """Return whether the hardware takes a box at ``at``; report it if not."""
         if is_store and min(at) < 0:
             words = f"stores a box at {tuple(at)}; a store's coordinates must not be negative"
             self.fault("out of bounds", lane, words)
@@ -114,7 +114,7 @@ class TensorCopy(BulkCopy):
         return True
 
     def load(self, lane: int, tiled: Tiled, at: list[int], is_multicast: bool) -> Bytes:
-        """The box row by row, filled outside the array; all of it where the hardware refuses it."""
+        """Return the box row by row, filled outside the array; all filled if it is refused."""
         box = np.zeros((*tiled.counts[:0:-1], tiled.width), np.uint8)
         if tiled.fill == "nan":
             box.view(f"u{tiled.item}")[...] = _NAN >> 64 - 8 * tiled.item
@@ -128,7 +128,7 @@ class TensorCopy(BulkCopy):
         return box
 
     def part(self, lane: int, tiled: Tiled, at: list[int]) -> tuple[Box | None, GlobalRows | None]:
-        """The part of a box to read that lies in the array, and its place; None for no part."""
+        """Return the part of a box that lies in the array, and its place; None for no part."""
         part = clipped(tiled, at, to_piece=False)
         if part is None:
             return None, None

@@ -62,7 +62,7 @@ class GlobalRows:
     pitches: tuple[int, ...]
 
     def view(self, data: Bytes) -> Bytes:
-        """The rows in ``data``, one byte for each of the allocation's."""
+        """Return the rows in ``data``, one byte for each of the allocation's."""
         return np.lib.stride_tricks.as_strided(data[self.offset :], self.shape, (*self.pitches, 1))
 
     @property
@@ -77,7 +77,7 @@ class GlobalRows:
         return _sectors(first % SECTOR, self.shape, self.pitches) + first // SECTOR
 
     def address(self, at: Index) -> int:
-        """The address of the byte at an index of :attr:`shape`."""
+        """Return the address of the byte at an index of :attr:`shape`."""
         return self.allocation.base + self.offset + int(at @ np.array((*self.pitches, 1)))
 
 
@@ -178,7 +178,7 @@ class BulkCopy:
     # Shared memory
 
     def shared(self, lane: int, address: int, size: int, alignment: int) -> SharedBytes | None:
-        """The place of ``size`` bytes; None, and a report, where a thread may not copy there."""
+        """Return the place of ``size`` bytes; report and return None if it is not allowed."""
         machine = self.machine
         row = int(machine.geometry.block_of[lane])
         row, offset = (int(x) for x in machine.clusters.locate(address, row))
@@ -198,7 +198,7 @@ class BulkCopy:
         return None
 
     def sharers(self, lane: int, blocks: int) -> list[int]:
-        """The rows of the cluster's blocks whose ranks are set bits of ``blocks``."""
+        """Return the rows of the cluster's blocks whose ranks are set bits of ``blocks``."""
         own = int(self.machine.geometry.block_of[lane])
         found = []
         for rank in range(blocks.bit_length()):
@@ -212,7 +212,7 @@ class BulkCopy:
         return found
 
     def span(self, at: SharedBytes, size: int) -> slice:
-        """The place in the batch's storage."""
+        """Return the place in the batch's storage."""
         first = at.row * self.machine.shared.pitch + at.offset
         return slice(first, first + size)
 
@@ -332,7 +332,7 @@ class BulkCopy:
             self.fault("out of bounds", lane, words, place)
 
     def read_global(self, lane: int, rows: GlobalRows, item: int) -> Bytes:
-        """The bytes, of which each ``item`` must have been written at least in part."""
+        """Return the bytes, of which each ``item`` must have been written at least in part."""
         owner = rows.allocation
         if owner.state is not None and self.machine.is_checking:
             state = rows.view(owner.state).reshape(-1, item)
@@ -355,7 +355,7 @@ class BulkCopy:
 
 
 def direction(words: Words) -> tuple[str, str, str]:
-    """The destination's space, the source's, and how the end of a copy is told."""
+    """Return the destination's space, the source's, and how the end of a copy is told."""
     places = (*_SHARED, "global")
     to, source = words.one_of(places), words.one_of(places)
     completion = words.one_of((LOAD, STORE))

@@ -108,12 +108,12 @@ def _is_shared(instruction: Instruction) -> bool:
 
 
 def is_access(instruction: Instruction) -> bool:
-    """Whether an instruction is a load from shared memory or a store to it."""
+    """Return whether an instruction is a load from shared memory or a store to it."""
     return instruction.opcode in KINDS and _is_shared(instruction)
 
 
 def of_matrix(instruction: Instruction) -> Counter[tuple[str, int]]:
-    """The shared accesses, by kind and width in bits, of a ``wmma`` load or store of a matrix."""
+    """Return the shared accesses of a ``wmma`` load or store, by kind and width in bits."""
     if instruction.opcode != "wmma" or not _is_shared(instruction):
         return Counter()
     matrix = Matrix.of(instruction)
@@ -124,7 +124,7 @@ def of_matrix(instruction: Instruction) -> Counter[tuple[str, int]]:
 
 
 def shape_of(instruction: Instruction) -> tuple[int, int]:
-    """Bytes of an element, and the number of elements."""
+    """Return the bytes of an element, and the number of elements."""
     vectors = [int(m[1:]) for m in instruction.modifiers if m in ("v2", "v4", "v8")]
     return TYPE_BYTES[instruction.modifiers[-1]], (vectors or [1])[0]
 
@@ -132,7 +132,7 @@ def shape_of(instruction: Instruction) -> tuple[int, int]:
 def counts_of(
     program: Program, accesses: Mapping[int, Counted], lines: Sequence[int] = ()
 ) -> Counter[tuple[int, str, int]]:
-    """The number of accesses of each (line, kind, width in bits); a joined one counts once."""
+    """Return the accesses of each (line, kind, width in bits); a joined one counts once."""
     lines = lines or [instruction.line for instruction in program.instructions]
     counts: Counter[tuple[int, str, int]] = Counter()
     for index, instruction in enumerate(program.instructions):
@@ -147,7 +147,7 @@ def counts_of(
 
 
 def _differ(ours: Counter[int], machine: Counter[int]) -> bool:
-    """Whether the machine code has other accesses, by width in bits, for one line and kind.
+    """Return whether the machine code has other accesses, by width in bits, for one line and kind.
 
     ptxas may unroll a loop, which changes no count of a launch: the numbers of the widths must
     have the same proportion, and may not be smaller.

@@ -57,7 +57,7 @@ def _counts(op: Op) -> list[tuple[str, int]]:
 
 @cache
 def _counters_of(space: str) -> tuple[tuple[str, str], ...]:
-    """The attributes of a tally that are counted, each with its counter's name."""
+    """Return the attributes of a tally that are counted, each with its counter's name."""
     counters = {
         "requests": "requests", "sectors": "sectors", "bytes": "bytes",
         "wavefronts": "wavefronts", "conflicts": "bank_conflicts",
@@ -71,7 +71,7 @@ _LETTERS = {"f32": "f", "f64": "d"}
 
 
 def _arithmetic(instruction: Instruction) -> str:
-    """The counter of a float's or a double's addition, multiplication or both; or ``""``."""
+    """Return the counter of a float's or a double's addition, multiplication or both; or ``""``."""
     kind = _ARITHMETIC.get(instruction.opcode)
     letter = _LETTERS.get(instruction.modifiers[-1]) if instruction.modifiers else None
     return f"{letter}{kind}" if kind and letter else ""

@@ -96,7 +96,7 @@ def elected(program: Program, compiled: Compiled) -> Elected:
 
 
 def _operation(instruction: Instruction) -> str:
-    """The operation of an atomic that one lane may execute, as ``"ADD"``; empty for others."""
+    """Return the operation that one lane may execute, as ``"ADD"``; empty for others."""
     words = instruction.modifiers
     if (
         instruction.opcode not in ("atom", "red")
@@ -108,7 +108,7 @@ def _operation(instruction: Instruction) -> str:
 
 
 def _starts(program: Program) -> list[int]:
-    """The number of the basic block that each instruction is in."""
+    """Return the number of the basic block that each instruction is in."""
     found: list[int] = []
     number = 0
     for function in program.functions:

@@ -163,7 +163,7 @@ class _Access:
 
 
 def _orders(instruction: Instruction) -> bool:
-    """Whether no shared-memory access moves past an instruction that is not one itself."""
+    """Return whether no shared-memory access moves past an instruction that is not one itself."""
     if instruction.opcode in ("st", "atom", "red") or instruction.modifiers[:1] == ("store",):
         return not _OTHER_SPACES.intersection(instruction.modifiers)
     return instruction.opcode in _ORDERING
@@ -217,7 +217,7 @@ def _find(
 def _sections(
     program: Program, followed: _Followed, is_plain: bool, over_branches: bool
 ) -> Iterator[list[_Access]]:
-    """The shared-memory accesses between two points that order them, block by block."""
+    """Yield the shared-memory accesses between two points that order them, block by block."""
     if followed.writers is None:
         return
     values = Values(program, followed.writers, is_plain)

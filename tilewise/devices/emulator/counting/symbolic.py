@@ -63,7 +63,7 @@ def trailing_zeros(number: int) -> int:
 
 
 def results(instruction: Instruction) -> Iterator[str]:
-    """The names of the registers that an instruction writes."""
+    """Yield the names of the registers that an instruction writes."""
     if instruction.opcode in _NO_RESULT or not instruction.operands:
         return
     first = instruction.operands[0]
@@ -141,7 +141,7 @@ class Writers:
 
 
 def _slice(function: Function, wanted: list[Address]) -> dict[str, list[Instruction]]:
-    """The writers of every register that the wanted addresses depend on."""
+    """Return the writers of every register that the wanted addresses depend on."""
     everywhere: dict[str, list[Instruction]] = {}
     for instruction in function.instructions:
         for name in results(instruction):
@@ -201,7 +201,7 @@ class Values:
             self._local[name] = found
 
     def address(self, operand: Operand) -> Value | None:
-        """The value of ``[base + offset]``, here."""
+        """Return the value of ``[base + offset]``, here."""
         if not isinstance(operand, Address):
             return None
         base = Value(_NOTHING, 0, _MOST) if operand.base is None else self._operand(operand.base)
@@ -240,7 +240,7 @@ class Values:
         return Value(self._number("register", name, block), 0, self._zeros.get(name, 0))
 
     def _resolve(self, name: str) -> Value | None:
-        """The value of a register that is written once, from others written once."""
+        """Return the value of a register that is written once, from others written once."""
         if name in self._lasting:
             return self._lasting[name]
         self._lasting[name] = None  # ends a circle of registers

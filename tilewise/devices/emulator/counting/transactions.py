@@ -161,7 +161,7 @@ def matrix_wavefronts(addresses: npt.NDArray[Any], width: int, lanes: Lanes) -> 
 
 
 def _words(addresses: npt.NDArray[Any], lanes: Lanes) -> npt.NDArray[np.int64]:
-    """The four-byte word at which each lane's access begins, a row a warp."""
+    """Return the four-byte word at which each lane's access begins, a row a warp."""
     return _by_warp(addresses.astype(np.int64) // 4, lanes)
 
 

@@ -126,7 +126,7 @@ def _guard(machine: Machine, op: Op) -> None:
     run, jump = op.run, op.control
 
     def select(lanes: Lanes) -> tuple[Lanes | None, Lanes | None]:
-        """The lanes that run it and those that do not."""
+        """Return the lanes that run it and those that do not."""
         holds = read(lanes)
         if is_negated:
             holds = ~holds

@@ -56,7 +56,7 @@ class Calls:
             self.depth = np.zeros(self.machine.geometry.count, np.intp)
 
     def storage(self, function: str, name: str) -> Storage:
-        """The rows of a parameter, an argument or a result of a device function."""
+        """Return the rows of a parameter, an argument or a result of a device function."""
         key = (function, name)
         if key not in self._storages:
             variable = self.machine.program.variable(function, name)
@@ -183,7 +183,7 @@ class Calls:
     # The functions of the system
 
     def argument(self, op: Op, number: int, dtype: str) -> npt.NDArray[Any]:
-        """An argument of the call for every lane of the batch."""
+        """Return an argument of the call for every lane of the batch."""
         caller = self.machine.program.function_of(op.index)
         storage = self.storage(caller, self._sites[op.index][1][number])
         return storage.data.view(dtype)[:: storage.pitch // np.dtype(dtype).itemsize]
@@ -198,7 +198,7 @@ class Calls:
             rows[lanes.numbers, 0] = value
 
     def read_string(self, address: int) -> bytes:
-        """The bytes up to a zero at a generic address."""
+        """Return the bytes up to a zero at a generic address."""
         found = self.machine.memory.find(address, address + 1)
         if found is None:
             return b"(unreadable)"

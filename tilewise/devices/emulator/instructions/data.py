@@ -39,7 +39,7 @@ _TYPES = tuple(t for t in DTYPES if t not in ("pred", "f16x2", "bf16x2", "bf16")
 def space_of(
     machine: Machine, op: Op, words: Words, address: Address, is_store: bool
 ) -> tuple[Space, str, int]:
-    """The space, the element type and the count of a load or store."""
+    """Return the space, the element type and the count of a load or store."""
     named = words.one_of(_SPACES, "generic")
     space, is_cluster = named.partition("::")[0], named == "shared::cluster"
     words.one_of(_ORDERS)
@@ -120,7 +120,7 @@ def _poll(machine: Machine, op: Op, where: Where, space: Space, lanes: Lanes) ->
 
 
 def _constant_parameter(machine: Machine, op: Op, address: Address, type_: str) -> Value | None:
-    """A kernel parameter that is read at a fixed place: known before the launch."""
+    """Return a kernel parameter that is read at a fixed place: known before the launch."""
     if op.space != "param" or not isinstance(address.base, Symbol):
         return None
     offset = machine.program.parameter_offsets.get(address.base.name)

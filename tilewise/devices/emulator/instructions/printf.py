@@ -30,7 +30,7 @@ def format_printf(
     read_string: Callable[[int], bytes],
     most: int | None = None,
 ) -> str:
-    """The text that ``printf`` writes.
+    """Return the text that ``printf`` writes.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def count_arguments(fmt: bytes) -> int:
 
 
 def _pieces(fmt: bytes) -> Iterator[bytes | re.Match[bytes]]:
-    """The format's plain runs and its conversions, in order."""
+    """Yield the format's plain runs and its conversions, in order."""
     position = 0
     for match in _SPEC.finditer(fmt):
         if match.start() > position:

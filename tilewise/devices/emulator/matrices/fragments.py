@@ -41,7 +41,7 @@ def tiles_of(words: Values) -> Values:
 
 
 def words_of(tiles: Values) -> Values:
-    """The registers of 8 x 8 matrices: the inverse of :func:`tiles_of`."""
+    """Return the registers of 8 x 8 matrices: the inverse of :func:`tiles_of`."""
     words = np.ascontiguousarray(tiles).view(np.uint32)
     return words.reshape(*tiles.shape[:-3], -1)
 

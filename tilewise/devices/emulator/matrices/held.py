@@ -80,7 +80,7 @@ class Held:
         return cls(name, type_, rows, columns, held // columns, held % columns, packed)
 
     def of_bytes(self, size: int) -> Held:
-        """The same registers, of elements of ``size`` bytes and not of 2."""
+        """Return the same registers, of elements of ``size`` bytes and not of 2."""
         if size == 2:
             return self
         if size == 4:

@@ -149,7 +149,7 @@ def _rows(machine: Machine, op: Op) -> None:
     shared = Shared(machine, op, where, np.dtype("u8"), 2, (PIECE, 0), rule=matrix_wavefronts)
 
     def rows(lanes: Lanes) -> tuple[Any, Lanes]:
-        """The addresses of the matrices' rows, and the lanes that give them."""
+        """Return the addresses of the matrices' rows, and the lanes that give them."""
         giving = lanes.where(lanes.pick(lanes.geometry.lane_id) < 8 * count)
         address = np.asarray(where(giving), np.int64) - start
         return np.broadcast_to(address, giving.count), giving
@@ -167,7 +167,7 @@ def _rows(machine: Machine, op: Op) -> None:
         writers = writers_of(machine, op, registers, "b32")
 
         def registers_of(found: Values) -> Values:
-            """The words of each register, from the rows that lanes read."""
+            """Return the words of each register, from the rows that lanes read."""
             tiles = np.ascontiguousarray(found).view(np.uint16).reshape(-1, count, 8, 8)
             return words_of(turned(tiles.swapaxes(0, 1)))
 

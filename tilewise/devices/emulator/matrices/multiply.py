@@ -120,17 +120,17 @@ class Multiplication:
 
 
 def kind_of(type_: str) -> str:
-    """The type of the registers that hold elements of a type."""
+    """Return the type of the registers that hold elements of a type."""
     return type_ if type_ in ("f32", "f64") else "b32"
 
 
 def width_of(type_: str) -> int:
-    """Bytes of a register that holds elements of a type."""
+    """Return the bytes of a register that holds elements of a type."""
     return 8 if type_ == "f64" else 4
 
 
 def unit_of(type_: str) -> int:
-    """Bytes of an element; of those of less than a byte, of the word that holds them."""
+    """Return the bytes of an element; of those of less than a byte, of the word that holds them."""
     return _BYTES.get(type_, 1)
 
 

@@ -47,7 +47,7 @@ def product(a: Values, b: Values, c: Values, type_: str, saturates: bool, bitwis
 
 
 def _exact(a: Values, b: Values) -> Values:
-    """A product of small integers, which double precision has exactly."""
+    """Return a product of small integers, which double precision has exactly."""
     found: Values = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.int64)
     return found
 

@@ -118,7 +118,7 @@ class _Operand:
         return _Descriptor.decode(words[:, 0]).pieces(self.rows, self.by_k)
 
     def load(self, lanes: Lanes) -> npt.NDArray[np.float64]:
-        """The numbers, of shape (groups, rows, k)."""
+        """Return the numbers, of shape (groups, rows, k)."""
         at, written = self.check(lanes)
         halves = self.machine.shared.data.view(np.uint16).reshape(-1, 8)[at]
         numbers = _numbers_of(self._by_rows(halves), self.type)
@@ -197,7 +197,7 @@ class _Operand:
 
 
 def _numbers_of(halves: Values, type_: str) -> npt.NDArray[np.float64]:
-    """The elements in 16-bit pieces of rows, as numbers."""
+    """Return the elements in 16-bit pieces of rows, as numbers."""
     words = np.ascontiguousarray(halves).view(f"u{BYTES[type_]}")
     return registers.numbers(words, type_).astype(np.float64, copy=False)
 

@@ -90,7 +90,7 @@ class _Memory:
         return Generic(machine, op, self.where, dtype, count)
 
     def _pitch(self, lanes: Lanes) -> Values:
-        """Bytes from one line to the next, of each lane's matrix."""
+        """Return the bytes from one line to the next, of each lane's matrix."""
         if self.stride is None:
             return np.full(lanes.count, self.default, np.int64)
         given = np.broadcast_to(self.stride(lanes), lanes.count).astype(np.int64)
@@ -102,7 +102,7 @@ class _Memory:
         return int(self._pitch(lanes).max()) * (lines - 1) + self.default
 
     def _begins(self, lanes: Lanes) -> tuple[Lanes, Values, Values]:
-        """The warps whose matrices may be reached, where each begins, and its stride in bytes."""
+        """Return the warps with reachable matrices, their begins, and strides in bytes."""
         address: Values = np.broadcast_to(np.asarray(self.where(lanes), np.int64), lanes.count)
         pitch = self._pitch(lanes)
         address, pitch = address.reshape(-1, WARP), pitch.reshape(-1, WARP)
@@ -162,7 +162,7 @@ class _Memory:
             self.op.accessed(giving, address, transfer.count * self.unit, found)
 
     def load(self, lanes: Lanes) -> Values:
-        """The matrices' bits, (warps, rows, columns); zeros of those that can't be reached."""
+        """Return the matrices' bits, (warps, rows, columns); zeros if they are unreachable."""
         rows, columns = self.tile.rows, self.tile.columns
         whole = np.zeros((lanes.count // WARP, rows * columns), f"u{self.unit}")
         reached, accesses = self._each(lanes)

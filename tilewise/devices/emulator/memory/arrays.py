@@ -167,7 +167,7 @@ class EmulatorArray:
         return np.asarray((written == UNWRITTEN).any(axis=-1))
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """A copy on the host."""
+        """Return a copy on the host."""
         data = self.allocation.data[: self.allocation.size]
         view = np.ndarray(self.shape, self.dtype, data.tobytes(), 0, self.strides)
         return view.copy()

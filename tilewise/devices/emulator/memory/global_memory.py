@@ -84,7 +84,7 @@ class Allocation:
         self.state[: self.size] = state
 
     def place(self, address: int) -> int | tuple[int, ...]:
-        """The element index that an address, perhaps past the end, has in this array."""
+        """Return the element index that an address, perhaps past the end, has in this array."""
         offset = address - self.base
         index = [0] * len(self.pitches)
         # The widest steps come first; a view's axes may be in any order.
@@ -110,7 +110,7 @@ class GlobalMemory:
         self._released: deque[Allocation] = deque()
 
     def reserve(self, size: int) -> int:
-        """An address for ``size`` bytes, apart from all others."""
+        """Return an address for ``size`` bytes, apart from all others."""
         with self._lock:
             base = self._next
             self._next += -(-(size + GAP) // ALIGNMENT) * ALIGNMENT
@@ -147,7 +147,7 @@ class GlobalMemory:
             self._table = [allocation.base for allocation in kept], kept
 
     def find(self, low: int, high: int) -> Allocation | None:
-        """The allocation that holds all bytes from ``low`` up to ``high``."""
+        """Return the allocation that holds all bytes from ``low`` up to ``high``."""
         bases, allocations = self._table
         at = bisect.bisect(bases, low) - 1
         if at < 0:
@@ -156,7 +156,7 @@ class GlobalMemory:
         return found if high <= found.base + found.size else None
 
     def nearest(self, address: int) -> Allocation | None:
-        """The allocation closest to an address; None where none is near."""
+        """Return the allocation closest to an address; None where none is near."""
         bases, allocations = self._table
         after = bisect.bisect(bases, address)
         around = allocations[max(after - 1, 0) : after + 1]
@@ -168,6 +168,6 @@ class GlobalMemory:
 
 
 def _distance(allocation: Allocation, address: int) -> int:
-    """Bytes from an address to an allocation; 0 within it."""
+    """Return the bytes from an address to an allocation; 0 within it."""
     end = allocation.base + allocation.size
     return max(allocation.base - address, address - end, 0)

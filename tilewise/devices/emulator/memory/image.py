@@ -174,7 +174,7 @@ class Image:
         self._kept = {}
 
     def _changes(self, host: npt.NDArray[Any], allocation: Allocation, offset: int) -> bool:
-        """Whether the kernel changed a read-only array where no writable array overlaps it."""
+        """Return whether the kernel changed a read-only array that no writable array overlaps."""
         others = [
             (other, at)
             for other, memory, at in self._hosts

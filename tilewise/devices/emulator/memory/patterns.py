@@ -66,7 +66,7 @@ class SharedPattern:
         )  # fmt: skip
 
     def part(self, chosen: npt.NDArray[np.bool_]) -> SharedPattern:
-        """The addresses of some of its lanes, which are counted with all of them."""
+        """Return the addresses of some of its lanes, which are counted with all of them."""
         lanes, address = self.lanes.where(chosen), self.address[chosen]
         return SharedPattern(
             lanes, lanes, address, address, self.gather[chosen], None, 0, 0, 0,

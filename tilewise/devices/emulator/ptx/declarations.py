@@ -43,7 +43,7 @@ Initial = int | float | tuple[int, str, int, bool]
 
 
 def header(body: Body) -> Function:
-    """A function without its instructions.
+    """Return a function without its instructions.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def header(body: Body) -> Function:
 
 
 def variable(text: str) -> Variable:
-    """The variable that a statement declares.
+    """Return the variable that a statement declares.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def variable(text: str) -> Variable:
 
 
 def name_of(text: str) -> str:
-    """The name that a declaration gives, as far as it can be found; else empty."""
+    """Return the name that a declaration gives, as far as it can be found; else empty."""
     head = text[: LONGEST + 1].partition("=")[0].partition("[")[0].split()
     return head[-1] if head and len(head[-1]) <= LONGEST else ""
 

@@ -16,7 +16,7 @@ NUMBER = re.compile(r"^[+-]?(?:0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}|0[xX][0-
 
 
 def parse_number(text: str) -> Immediate:
-    """A PTX literal (PTX ISA 4.5)."""
+    """Return a PTX literal (PTX ISA 4.5)."""
     negative = text.startswith("-")
     body = text.lstrip("+-").rstrip("U")
     prefix = body[:2].lower()
@@ -39,7 +39,7 @@ def parse_number(text: str) -> Immediate:
 
 
 def split_commas(text: str) -> list[str]:
-    """The parts of ``text`` between commas that are in no bracket."""
+    """Return the parts of ``text`` between commas that are in no bracket."""
     parts, depth, start = [], 0, 0
     for mark in _MARK.finditer(text):
         c = mark[0]

@@ -15,14 +15,14 @@ class Words:
         self._left = list(modifiers)
 
     def flag(self, word: str) -> bool:
-        """Whether ``word`` is there; takes it."""
+        """Return whether ``word`` is there, and take it."""
         if word in self._left:
             self._left.remove(word)
             return True
         return False
 
     def one_of(self, words: tuple[str, ...], default: str = "") -> str:
-        """The first of ``words`` that is there, or the default; takes it."""
+        """Return the first of ``words`` that is there, or the default; take it."""
         for word in self._left:
             if word in words:
                 self._left.remove(word)
@@ -46,6 +46,6 @@ class Words:
         self.check(ok and not self._left)
 
     def unknown(self) -> UnsupportedInstructionError:
-        """The error that names this instruction."""
+        """Return the error that names this instruction."""
         name = ".".join((self.opcode, *self.modifiers))
         return UnsupportedInstructionError(f"the emulator does not know the instruction {name}")

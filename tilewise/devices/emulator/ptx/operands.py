@@ -111,7 +111,7 @@ class Names:
                 self.function.registers[scoped] = Register(scoped, kind)
 
     def resolve(self, name: str) -> Register | Symbol | Special:
-        """The register, special register or symbol that ``name`` means here."""
+        """Return the register, special register or symbol that ``name`` means here."""
         function = self.function
         for depth in range(len(self._scopes) - 1, -1, -1):
             if name in self._scopes[depth]:
@@ -129,7 +129,7 @@ class Names:
         return Symbol(self._aliases.get(name, name))
 
     def register(self, name: str) -> Register:
-        """The register that ``name`` means here."""
+        """Return the register that ``name`` means here."""
         found = self.resolve(name)
         if not isinstance(found, Register):
             raise UnsupportedInstructionError(f"the emulator takes a register, not {name!r}")

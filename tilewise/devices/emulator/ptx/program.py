@@ -87,7 +87,7 @@ class Program:
         self._lay_out_parameters()
 
     def _reachable(self) -> list[Function]:
-        """The functions that the kernel names, itself or by a variable's initial value."""
+        """Return the functions that the kernel names, itself or by a variable's initial value."""
         variables, functions = self.module.variables, self.module.functions
         queue, found, seen = [self.kernel.name], {}, set()
         while queue:
@@ -193,11 +193,11 @@ class Program:
         )
 
     def function_of(self, index: int) -> str:
-        """The function that an instruction belongs to."""
+        """Return the function that an instruction belongs to."""
         return self.functions[bisect.bisect(self._starts, index) - 1].name
 
     def target(self, index: int, label: str) -> int:
-        """The place of a label, seen from an instruction."""
+        """Return the place of a label, seen from an instruction."""
         return self.labels[self.function_of(index), label]
 
     def shared_variable(self, offset: int) -> tuple[str, int]:
@@ -209,13 +209,13 @@ class Program:
         return plain_name(name), start
 
     def variable(self, function: str, name: str) -> Variable | None:
-        """A variable of a function or of the module."""
+        """Return a variable of a function or of the module."""
         owner = next(f for f in self.functions if f.name == function)
         return owner.variables.get(name) or self.module.variables.get(name)
 
 
 def _on_cycles(graph: Mapping[str, set[str]]) -> set[str]:
-    """The nodes from which a path leads back, by the graph's strong components (Kosaraju)."""
+    """Return the nodes on cycles, by the graph's strong components (Kosaraju)."""
     back: dict[str, list[str]] = {name: [] for name in graph}
     for name, following in graph.items():
         for each in following:

@@ -123,7 +123,7 @@ class Sources:
             self._names[number] = own if name == place else str(name)
 
     def name(self, instruction: Instruction) -> str:
-        """The file of an instruction's line; a header below the kernel's folder from there."""
+        """Return the file of a line; a header below the kernel's folder relative to it."""
         return self._names.get(instruction.file, self.own)
 
     def own_line(self, instruction: Instruction) -> int | None:
@@ -137,7 +137,7 @@ class Sources:
         return None
 
     def line(self, instruction: Instruction) -> SourceLine:
-        """An instruction's line, and the calls that were inlined there."""
+        """Return an instruction's line, and the calls that were inlined there."""
         sites = [(self._names.get(number, self.own), line) for number, line in instruction.sites]
         calls, home = _at_home(sites, self.own)
         return SourceLine(

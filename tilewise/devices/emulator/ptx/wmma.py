@@ -52,12 +52,12 @@ _PAIR = 2
 
 
 def plain(type_: str) -> str:
-    """The signed type of the same size, for an unsigned one."""
+    """Return the signed type of the same size, for an unsigned one."""
     return _ALIKE.get(type_, type_)
 
 
 def is_product(shape: str, type_: str, sum_: str) -> bool:
-    """Whether there are products of a shape, of A's type and of a sum's."""
+    """Return whether there are products of a shape, of A's type and of a sum's."""
     kind = plain(type_)
     return shape in _SHAPES.get(kind, ()) and sum_ in _SUMS[kind]
 

@@ -45,7 +45,7 @@ def kind_of(op: Op) -> tuple[str, str]:
 
 
 def is_bulk(op: Op) -> bool:
-    """Whether an instruction begins a bulk copy, which may reach shared memory."""
+    """Return whether an instruction begins a bulk copy, which may reach shared memory."""
     return op.space.startswith("bulk") or (
         op.instruction.opcode == "cp"
         and "bulk" in op.instruction.modifiers

@@ -133,7 +133,7 @@ class Matrices:
         return [replace(event, address=before, width=_ROW, values=values, is_by_rows=True)]
 
     def _each_access(self, op: Op, event: Event, row: int) -> Iterator[Event]:
-        """The accesses that lanes made by one instruction."""
+        """Yield the accesses that lanes made by one instruction."""
         whole = event.requests, event.sectors, event.conflicts
         last = op.requests - whole[0], op.sectors - whole[1], op.conflicts - whole[2]
         is_shared = bool({"shared", "shared::cta"} & set(op.instruction.modifiers))

@@ -73,7 +73,7 @@ def shown(type_: str) -> str:
 
 
 def generic(place: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], str]:
-    """A generic address in shared memory as one there."""
+    """Return a generic address in shared memory as one there."""
     if len(place) and (place // WINDOW_BYTES == SHARED_WINDOW // WINDOW_BYTES).all():
         return place - SHARED_WINDOW, "shared"
     return place, "global"

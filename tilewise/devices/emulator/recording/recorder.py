@@ -119,7 +119,7 @@ class Recorder:
             raise _EnoughError
 
     def _parts(self, lanes: Lanes) -> Iterator[tuple[int | None, Lanes]]:
-        """The lanes of each block that is recorded, with its row; and with None those of others."""
+        """Yield the lanes of each recorded block with its row, and with None all others."""
         if self.machine.geometry.block_count == 1:
             yield 0, lanes
             return

@@ -44,12 +44,12 @@ def affine_of(coefficients: Iterable[int | None]) -> Affine:
 
 
 def depends(affine: Affine, axis: int) -> bool:
-    """Whether a value with this dependence changes along an axis."""
+    """Return whether a value with this dependence changes along an axis."""
     return any(step != 0 for step in (*affine[axis::4], *affine[GRID::4]))
 
 
 def axis_of(place: int) -> int:
-    """The axis of the coefficient at a place, or :data:`GRID`."""
+    """Return the axis of the coefficient at a place, or :data:`GRID`."""
     return place % 4
 
 
@@ -64,7 +64,7 @@ def without(affine: Affine, axes: set[int], step: int | None = None) -> Affine:
 
 
 def both(one: Dependence, other: Dependence) -> Dependence:
-    """The dependence of a register that has ``one`` in some lanes and ``other`` in the rest."""
+    """Return the dependence of a register: ``one`` in some lanes, ``other`` in the rest."""
     if isinstance(one, str) or isinstance(other, str):
         return LOADED
     pairs = enumerate(zip_longest(one, other, fillvalue=0))
@@ -73,7 +73,7 @@ def both(one: Dependence, other: Dependence) -> Dependence:
 
 
 def combined(dependences: Sequence[Dependence]) -> Dependence:
-    """The dependence of a result that is some function, not known, of values with these."""
+    """Return the dependence of a result that is some function, not known, of values with these."""
     affines = [dependence for dependence in dependences if not isinstance(dependence, str)]
     if len(affines) < len(dependences):
         return LOADED
@@ -82,21 +82,21 @@ def combined(dependences: Sequence[Dependence]) -> Dependence:
 
 
 def scaled(dependence: Dependence, factor: int) -> Dependence:
-    """The dependence of a multiple."""
+    """Return the dependence of a multiple."""
     if isinstance(dependence, str):
         return dependence
     return affine_of(None if step is None else step * factor for step in dependence)
 
 
 def added(one: Dependence, other: Dependence, sign: int = 1) -> Dependence:
-    """The dependence of a sum, or with the sign -1 of a difference."""
+    """Return the dependence of a sum, or with the sign -1 of a difference."""
     if isinstance(one, str) or isinstance(other, str):
         return LOADED
     return difference(one, other, -sign)
 
 
 def difference(one: Affine, other: Affine, sign: int = 1) -> Affine:
-    """The dependence of a difference, or with the sign -1 of a sum."""
+    """Return the dependence of a difference, or with the sign -1 of a sum."""
     return affine_of(
         None if a is None or b is None else a - sign * b
         for a, b in zip_longest(one, other, fillvalue=0)
@@ -104,7 +104,7 @@ def difference(one: Affine, other: Affine, sign: int = 1) -> Affine:
 
 
 def undivided(affine: Affine, divisor: int) -> set[int]:
-    """The axes along which a coefficient is not known, or no multiple of ``divisor``."""
+    """Return the axes along which a coefficient is not known, or no multiple of ``divisor``."""
     return {axis_of(place) for place, step in enumerate(affine) if step is None or step % divisor}
 
 
@@ -117,7 +117,7 @@ def divided(affine: Affine, divisor: int) -> Affine:
 
 
 def remaining(affine: Affine, divisor: int) -> Affine:
-    """The dependence of a remainder."""
+    """Return the dependence of a remainder."""
     return without((0, 0, 0), undivided(affine, divisor))
 
 
@@ -127,18 +127,18 @@ def picked(one: Dependence, other: Dependence, is_one: npt.NDArray[np.bool_]) ->
 
 
 def extremes(values: Any) -> tuple[int, int]:
-    """The least and the greatest of the lanes' values."""
+    """Return the least and the greatest of the lanes' values."""
     return (int(values.min()), int(values.max())) if values.ndim else (int(values), int(values))
 
 
 def fits(affine: Affine, values: Any, type_: str) -> bool:
-    """Whether the values are the same in all blocks, or all within :data:`RANGES`."""
+    """Return whether the values are the same in all blocks, or all within :data:`RANGES`."""
     (low, high), (least, most) = extremes(values), RANGES[type_]
     return affine == ZERO or (least <= low and high <= most)
 
 
 def clipped(values: Any, type_: str) -> Any:
-    """The values as int64; those beyond :data:`RANGES` become the next integer beyond."""
+    """Return the values as int64; those beyond :data:`RANGES` become the next integer beyond."""
     least, most = RANGES[type_]
     beyond = values < least, values > most
     found = np.where(beyond[0], np.int64(least - 1), values.astype(np.int64))

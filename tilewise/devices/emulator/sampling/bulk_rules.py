@@ -83,7 +83,7 @@ class BulkRules:
         ]
 
     def _bytes(self, place: Address, length: Operand) -> Rule:
-        """The rule of a copy of bytes that follow one another at a place in global memory."""
+        """Return the rule of a copy of consecutive bytes at a place in global memory."""
         op, tracker, memory = self.op, self.tracker, self.machine.memory
         rest = self._same_everywhere(tuple(x for x in self.operands if x is not place))
         dependence = tracker.dependence_of(op, place.base)
@@ -106,7 +106,7 @@ class BulkRules:
         return rule
 
     def _box(self, tensor: Address) -> Rule:
-        """The rule of a copy of a box: it moves as its corner does."""
+        """Return the rule of a copy of a box: it moves as its corner does."""
         op, tracker = self.op, self.tracker
         others = (*(x for x in self.operands if x is not tensor), Address(tensor.base))
         rest = self._same_everywhere(others)
@@ -132,7 +132,7 @@ class BulkRules:
         return rule
 
     def _map(self, addresses: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> Tiled | None:
-        """The tensor map that all lanes are given; None where they are given several, or none."""
+        """Return the tensor map that all lanes have; None if they have several, or none."""
         address = int(addresses[0])
         owner = self.machine.memory.find(address, address + BYTES)
         if owner is None or (addresses != address).any():

@@ -141,6 +141,6 @@ class ComparisonRules(Evaluation):
 
 
 def _is_sign(relation: str, right: Value) -> bool:
-    """Whether a comparison only asks whether a number is negative, or zero."""
+    """Return whether a comparison only asks whether a number is negative, or zero."""
     low, high = extremes(right)
     return low == high and (low == 0 or (low == -1 and relation in ("gt", "le")))

@@ -112,7 +112,7 @@ def _unknown(lanes: Lanes) -> None:
 
 
 def _bits(values: Value) -> Moves:
-    """The bits of the values, as integers."""
+    """Return the bits of the values, as integers."""
     if values.dtype.kind == "f":
         values = values.view(f"u{values.dtype.itemsize}")
     found: Moves = values.astype(np.int64)

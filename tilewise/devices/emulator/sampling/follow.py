@@ -68,7 +68,7 @@ def _step(tracker: Tracker, op: Op) -> Callable[[Lanes], None] | None:
 
 
 def _targets(instruction: Instruction) -> list[Register]:
-    """The registers that an instruction writes."""
+    """Return the registers that an instruction writes."""
     is_reduction = instruction.opcode in ("bar", "barrier") and "red" in instruction.modifiers
     if instruction.opcode in ("st", "brx", "red", *QUIET) and not is_reduction:
         return []

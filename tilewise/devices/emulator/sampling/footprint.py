@@ -111,7 +111,7 @@ class Footprints:
         self._batch.clear()
 
     def result(self) -> Footprint:
-        """The footprint of all that was run."""
+        """Return the footprint of all that was run."""
         loads, stores = (
             sum(x.count() for (_, w), x in self._all.items() if w is writes)
             for writes in (False, True)

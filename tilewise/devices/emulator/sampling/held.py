@@ -48,7 +48,7 @@ class Held:
         return slot in self._same or slot in self._apart
 
     def get(self, slot: int) -> Dependence:
-        """The dependence of a register of those lanes that run."""
+        """Return the dependence of a register of those lanes that run."""
         found = self._same.get(slot)
         if found is not None:
             return found

@@ -118,6 +118,6 @@ def joined(begins: Integers, ends: Integers) -> tuple[Integers, Integers]:
 
 
 def _step(moves: Integers) -> int:
-    """The smallest distance between two of them."""
+    """Return the smallest distance between two of them."""
     steps = np.diff(np.unique(moves))
     return int(steps.min()) if len(steps) else 0

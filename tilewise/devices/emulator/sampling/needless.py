@@ -110,7 +110,7 @@ def _memories(instruction: Instruction) -> list[_Node]:
 
 
 def _copied(instruction: Instruction) -> tuple[list[_Node], list[_Node]]:
-    """The memories that a copy writes, and those that it reads."""
+    """Return the memories that a copy writes, and those that it reads."""
     places = [word.partition("::")[0] for word in instruction.modifiers]
     places = [place for place in places if place in _MEMORIES]
     if len(places) == 2:
@@ -120,7 +120,7 @@ def _copied(instruction: Instruction) -> tuple[list[_Node], list[_Node]]:
 
 
 def _is_product(instruction: Instruction) -> bool:
-    """Whether tensor cores multiply matrices that are in registers, or in shared memory."""
+    """Return whether tensor cores multiply matrices that are in registers, or in shared memory."""
     return instruction.opcode == "mma" or (
         instruction.opcode == "wgmma" and "mma_async" in instruction.modifiers
     )

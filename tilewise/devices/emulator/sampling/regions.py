@@ -68,7 +68,7 @@ class Region:
         return math.prod(self.grid) if axis == GRID else self.grid[axis]
 
     def place(self, axis: int) -> int:
-        """The index of ``block`` along an axis, or its linear number in the grid."""
+        """Return the index of ``block`` along an axis, or its linear number in the grid."""
         (x, y, z), (gx, gy, _) = self.block, self.grid
         return x + gx * (y + gy * z) if axis == GRID else self.block[axis]
 
@@ -91,7 +91,7 @@ class Region:
         return moved
 
     def most(self, affine: Affine) -> int:
-        """A bound on how far values move, before 64 bits wrap it around."""
+        """Return a bound on how far values move, before 64 bits wrap it around."""
         most = 0
         for place, step in enumerate(affine):
             if step and place < 3:
@@ -124,7 +124,7 @@ class Region:
         return (*[0] * place, 1)
 
     def _lines(self, moved: Moves) -> Affine | None:
-        """The dependence of a value that moves along each axis as it does from ``block``."""
+        """Return the dependence of a value that moves along each axis as it does from ``block``."""
         x, y, z = self.block
         whole = moved.reshape(self.grid[::-1])
         found: list[int | None] = []
@@ -163,7 +163,7 @@ class Region:
             self.moduli[affine] = math.lcm(modulus, self.moduli.get(affine, 1))
 
     def find(self) -> Box:
-        """The blocks of the grid."""
+        """Return the blocks of the grid."""
         conditions = {*self.limits, *self.moduli}
         own = {
             affine: {axis_of(place) for place, step in enumerate(affine) if step}
@@ -196,7 +196,7 @@ class Region:
         return holds
 
     def _holds_at_corners(self, affine: Affine, axes: Sequence[npt.NDArray[np.intp]]) -> bool:
-        """Whether the limits hold in the whole box, because they do at its corners."""
+        """Return whether the limits hold in the whole box, because they do at its corners."""
         if affine in self.moduli or any(affine[GRID::4]):
             return False
         moved = [self.along(affine, axis)[part] for axis, part in enumerate(axes)]

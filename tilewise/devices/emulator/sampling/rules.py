@@ -92,7 +92,7 @@ class Rules:
             return lambda lanes: LOADED  # tensor cores: not followed
 
     def _carried(self) -> Rule:
-        """The rule of instructions that add with a carry flag."""
+        """Return the rule of instructions that add with a carry flag."""
         dependences, tracker, carrying = self.dependences, self.tracker, self.op.instruction.opcode
         takes, leaves = carrying in _CARRYING, "cc" in self.modifiers
 
@@ -105,7 +105,7 @@ class Rules:
         return rule
 
     def _jump(self) -> Rule:
-        """A branch to one of many places."""
+        """Return the rule of a branch to one of many places."""
         dependence = self.tracker.dependence_of(self.op, self.op.instruction.operands[0])
 
         def rule(lanes: Lanes) -> Dependence:
@@ -243,5 +243,5 @@ class Rules:
 
 
 def _is_plain(instruction: Instruction) -> bool:
-    """Whether a move takes one register to another, unchanged."""
+    """Return whether a move takes one register to another, unchanged."""
     return not any(isinstance(operand, Vector) for operand in instruction.operands)

@@ -108,7 +108,7 @@ def _places(ops: list[Op]) -> list[tuple[Tally, str]]:
 
 
 def _taken(places: list[tuple[Tally, str]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """The counts at these places, which begin anew."""
+    """Return the counts at these places, which begin anew."""
     found = np.array([getattr(tally, name) for tally, name in places], np.int64)
     for tally, name in places:
         setattr(tally, name, 0)

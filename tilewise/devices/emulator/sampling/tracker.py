@@ -145,7 +145,7 @@ class Tracker:
         return ZERO if name.startswith(_ALIKE) else UNKNOWN
 
     def is_settled(self, op: Op, operand: Operand) -> Callable[[], bool]:
-        """Whether a register was written so that it ``settles``."""
+        """Return whether a register was written so that it ``settles``."""
         slot = self.slot(op, operand) if isinstance(operand, Register) else -1
         return lambda: slot in self._settled
 

@@ -79,7 +79,7 @@ class Clusters:
         return self.row(rows, address >> RANK_SHIFT), address & OFFSET_MASK
 
     def row(self, rows: Any, rank: Any) -> Any:
-        """The row of the block of a rank in the cluster of another; -1 where there is none."""
+        """Return the row of the block of a rank in another block's cluster; -1 for none."""
         size = self.machine.geometry.cluster_size
         return np.where((rank >= 0) & (rank < size), rows // size * size + rank, -1)[()]
 

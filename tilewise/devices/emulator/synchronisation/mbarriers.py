@@ -74,11 +74,11 @@ class Mbarriers:
         return self._slots
 
     def number_at(self, row: int, offset: int) -> int:
-        """The barrier at an offset of a block's shared memory; -1 for none."""
+        """Return the barrier at an offset of a block's shared memory; -1 for none."""
         return int(self.numbers_at(row, offset))
 
     def numbers_at(self, rows: Any, offset: Any) -> Any:
-        """The barriers at offsets of blocks' shared memory; -1 for none."""
+        """Return the barriers at offsets of blocks' shared memory; -1 for none."""
         return self._slot[(rows * self.machine.shared.pitch + offset) // _BYTES]
 
     def place_of(self, barrier: int) -> Place:
@@ -87,7 +87,7 @@ class Mbarriers:
         return self.machine.shared_place(offset, _BYTES)
 
     def _places(self, op: Op, lanes: Lanes, rows: Index, offset: Index) -> npt.NDArray[np.bool_]:
-        """Whether each place can hold a barrier; those that can't are reported."""
+        """Return whether each place can hold a barrier; those that can't are reported."""
         storage = self.machine.shared
         outside = (rows < 0) | (offset < 0) | (offset + _BYTES > storage.size)
         crooked = ~outside & (offset % _BYTES != 0)
@@ -106,7 +106,7 @@ class Mbarriers:
         return right
 
     def find(self, op: Op, lanes: Lanes, rows: Index, offset: Index) -> tuple[Lanes, Index]:
-        """The lanes whose barriers there are, and the barriers; the others are reported."""
+        """Return the lanes whose barriers there are, and the barriers; the others are reported."""
         machine = self.machine
         right = self._places(op, lanes, rows, offset)
         barrier = np.full(lanes.count, -1, np.intp)

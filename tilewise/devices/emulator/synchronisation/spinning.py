@@ -148,7 +148,7 @@ class Spinning:
 
 
 def _writes(op: Op) -> bool:
-    """Whether an instruction may change what another thread, or a later turn, reads.
+    """Return whether an instruction may change what another thread, or a later turn, reads.
 
     An atomic need not be counted: its result shows the change. A parameter is in registers.
     """

@@ -46,7 +46,7 @@ class Warpgroups:
         return [(op.index + 1, ready)]
 
     def _number(self, lanes: Lanes) -> Index:
-        """The lanes' warpgroups, numbered through the batch."""
+        """Return the lanes' warpgroups, numbered through the batch."""
         geometry = self.machine.geometry
         each = -(-geometry.threads // WARPGROUP)
         number: Index = geometry.block_of * each + geometry.thread_of // WARPGROUP

@@ -42,7 +42,7 @@ class Budget:
         self._held = _held_bytes()
 
     def exceeded(self, limit: str) -> LimitError:
-        """The error that names a limit, and the line that was run last."""
+        """Return the error that names a limit, and the line that was run last."""
         value = getattr(self.limits, limit)
         return LimitError(limit, value, "the launch was stopped", self.file, self.line)
 
@@ -77,7 +77,7 @@ class Budget:
             raise self.exceeded("memory")
 
     def room(self) -> int | None:
-        """Bytes that may still be printed; None where there is no limit."""
+        """Return the bytes that may still be printed; None where there is no limit."""
         most = self.limits.output
         return None if most is None else most - self._printed
 

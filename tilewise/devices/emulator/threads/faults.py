@@ -64,7 +64,7 @@ class Site:
     earlier: SourceLine | None = None
 
     def with_calls(self, message: str) -> str:
-        """A message, and which of the kernel's own lines lead here."""
+        """Return a message, and which of the kernel's own lines lead here."""
         called = self.source.called()
         return f"{message}; {called}" if called else message
 
@@ -119,7 +119,7 @@ class Faults:
         return tuple(x if isinstance(x, str) else x.text() for x in self._noted.values())
 
     def has(self, kind: str, instruction: int) -> bool:
-        """Whether an instruction has a fault of a kind already: another one says no more."""
+        """Return whether an instruction has a fault of a kind already: another one says no more."""
         return (kind, instruction) in self._seen
 
     def note(self, kind: str, site: Site, message: str, geometry: Geometry, lane: int) -> None:

@@ -173,11 +173,11 @@ class Lanes:
         return self.geometry.everybody if self.index is None else self.index
 
     def pick(self, table: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """The entries of a per-lane table that belong to this set."""
+        """Return the entries of a per-lane table that belong to this set."""
         return table if self.index is None else table[self.index]
 
     def in_own_block(self, address: Any) -> Any:
-        """The offsets of addresses in the shared memory of the lanes' own blocks.
+        """Return the offsets of addresses in the shared memory of the lanes' own blocks.
 
         Those of other blocks become offsets outside of it.
         """
@@ -186,13 +186,13 @@ class Lanes:
         return address - self.pick(self.geometry.first_address_of)
 
     def of_own_block(self, offset: int) -> Any:
-        """The addresses that an offset in shared memory has in the lanes' own blocks."""
+        """Return the addresses that an offset in shared memory has in the lanes' own blocks."""
         if self.geometry.cluster_size == 1:
             return offset
         return offset + self.pick(self.geometry.first_address_of)
 
     def same(self, other: Lanes) -> bool:
-        """Whether both sets have the same lanes."""
+        """Return whether both sets have the same lanes."""
         if self is other:
             return True
         if self.index is None or other.index is None:
@@ -200,5 +200,5 @@ class Lanes:
         return np.array_equal(self.index, other.index)
 
     def where(self, chosen: npt.NDArray[np.bool_]) -> Lanes:
-        """The lanes of this set for which ``chosen`` holds; it has one element for each."""
+        """Return the lanes of this set for which ``chosen`` holds; it has one element for each."""
         return Lanes(self.geometry, self.numbers[chosen], False)

@@ -165,7 +165,7 @@ class Op(Tally):
         return self.source.where(file)
 
     def unsupported(self, why: str = "") -> UnsupportedInstructionError:
-        """The error that names this instruction."""
+        """Return the error that names this instruction."""
         tail = f": {why}" if why else ""
         return UnsupportedInstructionError(
             f"the emulator does not know the instruction {self.instruction} "

@@ -54,7 +54,7 @@ class Registers:
         self.values[:] = self._zeros
 
     def slot(self, function: str, register: Register) -> int:
-        """The slot of a function's register; a new one holds zero."""
+        """Return the slot of a function's register; a new one holds zero."""
         key = function, register.name
         slot = self.slots.get(key)
         if slot is None:
@@ -181,7 +181,7 @@ class Registers:
 
 
 def immediate(operand: Immediate, type_: str) -> Value:
-    """A literal as a NumPy scalar of a PTX type."""
+    """Return a literal as a NumPy scalar of a PTX type."""
     dtype = DTYPES[type_]
     if type_ == "pred":
         return np.bool_(operand.value)
