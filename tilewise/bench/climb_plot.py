@@ -125,7 +125,7 @@ def _bar(axes: Any, point: Point, height: float, n: int) -> None:
 
 
 def _vendor(axes: Any, record: Mapping[str, Any], group: Sequence[Point], bottom: float) -> None:
-    """The vendor's product beside the rungs that were timed at the size of most."""
+    """Draw the vendor's product beside the rungs timed at the size that most were timed at."""
     n = main_size(record)
     places = [place for place, point in enumerate(group) if point.n == n]
     dtype, unit = group[0].dtype, group[0].row["unit"]

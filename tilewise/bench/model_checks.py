@@ -162,7 +162,7 @@ def fused_share(
     asked: Asked,
     results: tuple[Tensor, ...],
 ) -> float:
-    """The largest error of an epilogue's results, as a share of what a correct kernel may make.
+    """Return the largest error of an epilogue's results, as a share of the allowed error.
 
     The bound is that of :func:`tilewise.bench.epilogues.enclosed_share`; A and the operands may
     have leading dimensions, and each B has two.

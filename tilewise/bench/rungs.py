@@ -244,7 +244,7 @@ class Bench:
         return list(rows.values())
 
     def edge(self, n: int) -> list[dict[str, Any]]:
-        """A row a kernel: what an odd size costs, beside the next multiple of the kernel's tile.
+        """Return an odd size's cost beside the next multiple of the tile, a row a kernel.
 
         The tile is that of C; of matmul and the vendor's product, which choose theirs, the largest
         of the rungs'.

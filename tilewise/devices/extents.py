@@ -45,7 +45,7 @@ def extent(host: npt.NDArray[Any]) -> tuple[int, int]:
 
 
 def is_row_contiguous(shape: Sequence[int], strides: Sequence[int], size: int) -> bool:
-    """Whether the last axis steps by ``size`` and the others by non-negative multiples of it.
+    """Return whether the last axis steps by ``size``, and others by multiples of at least 0.
 
     An axis of one element or none may have any stride.
     """

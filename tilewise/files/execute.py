@@ -192,7 +192,7 @@ class _Ahead:
 
 
 def _as(piece: Array, space: Array) -> Array:
-    """The piece in the dtype of ``space``, in the same order; itself where that has no room."""
+    """Return the piece in ``space``'s dtype, in the same order; itself if there is no room."""
     if not space.size:
         return piece
     if piece.flags.c_contiguous:

@@ -25,7 +25,7 @@ _kept: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compiled]] = WeakKeyDictiona
 
 
 def types_of(dispatcher: Any, values: Sequence[Any]) -> tuple[Any, ...]:
-    """The Numba types of a kernel's arguments: those it was declared with, or the values' own.
+    """Return the Numba types of a kernel's arguments: the declared ones, or the values'.
 
     Raises
     ------

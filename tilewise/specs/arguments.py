@@ -140,7 +140,7 @@ def parse(
 
 
 def names_of(compiled: Compiled) -> list[str]:
-    """The parameters' names, each once; where one is not known, ``"arg3"`` by its place from 0."""
+    """Return the parameters' names, each once; ``"arg3"``, by its place, for an unknown one."""
     names = parameter_names(compiled) or [""] * len(compiled.parameters)
     found = []
     for index, name in enumerate(names):
@@ -153,7 +153,7 @@ def names_of(compiled: Compiled) -> list[str]:
 
 
 def place_of(given: str, names: Sequence[str]) -> int | None:
-    """The place of a parameter that is given by its name or its place; None if there is none.
+    """Return the place of a parameter given by name or place; None if there is none.
 
     Examples
     --------

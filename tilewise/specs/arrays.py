@@ -280,7 +280,7 @@ def _of_file(found: re.Match[str], declared: str, what: str, is_cast: bool) -> P
 
 
 def load(path: Path, key: str | None, what: str) -> Array:
-    """The array of a ``.npy`` file, or of one name in a ``.npz`` file, in this machine's bytes.
+    """Return the array of a ``.npy`` file, or of one name in a ``.npz``, in native bytes.
 
     Raises
     ------

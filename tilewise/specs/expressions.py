@@ -115,7 +115,7 @@ def evaluate(text: str, names: Mapping[str, Number], what: str) -> Number:
 
 
 def parsed(text: str, names: Container[str]) -> ast.expr:
-    """An expression's syntax; a name such as ``in``, which Python keeps for itself, is a name.
+    """Return an expression's syntax tree, in which a keyword such as ``in`` is a name.
 
     Raises
     ------

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def exercises(found: Sequence[Exercise]) -> None:
-    """A line for each exercise, in the order in which they teach."""
+    """Print a line for each exercise, in the order in which they teach."""
     out = console()
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True)
@@ -36,7 +36,7 @@ def exercises(found: Sequence[Exercise]) -> None:
 
 
 def exercise(found: Exercise) -> None:
-    """The text, the launch, the visible tests and the goals."""
+    """Print the text, the launch, the visible tests and the goals."""
     out = console()
     for paragraph in found.text.rstrip("\n").split("\n\n"):
         is_verbatim = paragraph.startswith(("    ", "|", "#"))
@@ -96,7 +96,7 @@ def grade(found_of: Exercise, found: Grade) -> None:
 
 
 def grades(found_of: Exercise, found: Sequence[Grade]) -> None:
-    """A row for each submission."""
+    """Print a row for each submission."""
     out = console()
     names = ("points", "results", "faults", "goals")
     table = Table.grid(padding=(0, 2))

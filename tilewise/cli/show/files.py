@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def multiplied(found: FileProduct) -> None:
-    """The product, its tiles, what it moved beside what any order must, its time and check."""
+    """Print the product, its tiles, the bytes moved beside the least, its time and check."""
     out = console()
     is_whole = "written" if found.correct else "not written"
     out.print(

@@ -25,7 +25,7 @@ _WORDS = 3  # columns that are words, from the first
 
 
 def launch_result(result: LaunchResult) -> None:
-    """The launch, what was expected, the arrays, the counters and the findings."""
+    """Print the launch, what was expected, the arrays, the counters and the findings."""
     out = console()
     report = result.report
     out.print(result.signature, style="bold", markup=False)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def diagnosis(found: Diagnosis) -> None:
-    """A line an item, then the verdict."""
+    """Print a line an item, then the verdict."""
     out = console()
     marks = {
         "ok": Text("ok", style="green"),

@@ -60,7 +60,7 @@ def compared(one: Profile, other: Profile) -> None:
 
 
 def lines(found: Profile) -> None:
-    """The kernel's source, with what each line did."""
+    """Print the kernel's source, with the counts of each line."""
     out = console()
     out.print(_title(found, found.kernel))
     out.print(_how(found))

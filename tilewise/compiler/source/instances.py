@@ -110,7 +110,7 @@ class Finder:
     def value(
         self, node: Any, place: Any, text: Text, around: Mapping[str, str], depth: int = 0
     ) -> str | None:
-        """An expression or a type with values for the names in it; None where one is not known."""
+        """Return an expression or type with values for its names; None if one is not known."""
         parts: list[str] = []
         tokens = text.between(node.start_byte, node.end_byte)
         end = None

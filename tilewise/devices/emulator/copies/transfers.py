@@ -149,7 +149,7 @@ class BulkCopy:
         self, lane: int, rows: GlobalRows | None, moved: int | None = None,
         is_multicast: bool = False,
     ) -> None:  # fmt: skip
-        """A thread's copy moves these rows of global memory; None for no bytes of it.
+        """Count the rows of global memory that a thread's copy moves; None for no bytes of it.
 
         Parameters
         ----------

@@ -46,7 +46,7 @@ class Calls:
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         self._storages: dict[tuple[str, str], Storage] = {}
         self._return_to: list[Index] = []
         self._saved: list[dict[int, npt.NDArray[Any]]] = []
@@ -108,7 +108,7 @@ class Calls:
         return [(program.entries[callee] - FUNCTION_ADDRESS, lanes)]
 
     def _save(self, depth: int, caller: str, lanes: Index) -> None:
-        """A function that may be called again before it returns keeps its registers."""
+        """Save the registers of a function that may be called again before it returns."""
         machine = self.machine
         if caller not in machine.program.recursive:
             return
@@ -189,7 +189,7 @@ class Calls:
         return storage.data.view(dtype)[:: storage.pitch // np.dtype(dtype).itemsize]
 
     def give_result(self, op: Op, lanes: Lanes, value: int) -> None:
-        """A 32-bit result of a function of the system."""
+        """Give a 32-bit result of a function of the system."""
         results = self._sites[op.index][0]
         if results:
             caller = self.machine.program.function_of(op.index)

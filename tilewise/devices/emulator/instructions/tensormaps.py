@@ -56,7 +56,7 @@ def _replace(machine: Machine, op: Op) -> None:
 
 
 def _publish(machine: Machine, op: Op) -> None:
-    """A warp copies a map from shared to global memory: ``tensormap.cp_fenceproxy``."""
+    """Build ``tensormap.cp_fenceproxy``: a warp copies a map from shared to global memory."""
     words = Words(op.instruction.opcode, op.instruction.modifiers)
     for word in ("global", "shared::cta", "tensormap::generic", "release", "sync", "aligned"):
         words.check(words.flag(word))

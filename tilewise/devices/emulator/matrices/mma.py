@@ -158,7 +158,7 @@ def _rows(machine: Machine, op: Op) -> None:
         return tiles.swapaxes(-1, -2) if is_transposed else tiles
 
     def rows_of(registers: Values) -> Values:
-        """The rows whose addresses lanes give, (warps, rows, 8), from the words of registers."""
+        """Return the rows that lanes address, (warps, rows, 8), from the words of registers."""
         tiles = turned(tiles_of(registers)).swapaxes(0, 1)
         return np.ascontiguousarray(tiles).reshape(len(tiles), -1, 8)
 

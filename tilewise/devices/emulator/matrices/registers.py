@@ -80,6 +80,6 @@ def matrix(tile: Tile, registers: Values, unit: int) -> Values:
 
 
 def held(tile: Tile, matrices: Values, count: int, width: int) -> Values:
-    """The ``count`` registers of ``width`` bytes that hold matrices; copies fill the last ones."""
+    """Return the ``count`` registers of ``width`` bytes of matrices; copies fill the last."""
     found = registers_held(tile.held(matrices), width)
     return found if len(found) == count else np.tile(found, (count // len(found), 1))

@@ -36,7 +36,7 @@ fits in 64 bits, and how far such a difference moves too."""
 
 
 def affine_of(coefficients: Iterable[int | None]) -> Affine:
-    """The dependence with these coefficients, which wrap around in 64 bits as registers do."""
+    """Return the dependence with these coefficients, wrapped around in 64 bits."""
     found = [None if c is None else (c + (1 << 63)) % (1 << 64) - (1 << 63) for c in coefficients]
     while len(found) > 3 and found[-1] == 0:
         del found[-1]
@@ -109,7 +109,7 @@ def undivided(affine: Affine, divisor: int) -> set[int]:
 
 
 def divided(affine: Affine, divisor: int) -> Affine:
-    """The dependence of a quotient; not known where a coefficient is no multiple of the divisor."""
+    """Return the dependence of a quotient; unknown if a coefficient is no multiple."""
     return without(
         affine_of(0 if step is None else step // divisor for step in affine),
         undivided(affine, divisor),

@@ -87,7 +87,7 @@ class Tracker:
         self._settled: set[int] = set()
 
     def start(self, region: Region) -> None:
-        """A block begins to run."""
+        """Start a block."""
         self.region, self.carry = region, ZERO
         self.dependences.clear()
         self._settled.clear()
@@ -150,7 +150,7 @@ class Tracker:
         return lambda: slot in self._settled
 
     def reach(self, op: Op, dependence: Dependence, modulus: int) -> None:
-        """An access reaches an address with this dependence: it moves by a multiple."""
+        """Require that an access at an address with this dependence moves by a multiple."""
         if isinstance(dependence, str):
             self.lose(op, "what was loaded is in an address")
             dependence = UNKNOWN
@@ -168,5 +168,5 @@ class Tracker:
         self.region.limit(dependence, least - low, most - high)
 
     def stay_in_range(self, dependence: Dependence, values: Value, type_: str) -> None:
-        """The values, as integers of a type, don't wrap around in any of the blocks."""
+        """Require that the values, as integers of a type, don't wrap around in any block."""
         self.keep_inside(dependence, *extremes(values), *RANGES[type_])

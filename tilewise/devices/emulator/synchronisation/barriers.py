@@ -37,7 +37,7 @@ class Barriers:
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         self._waiting: dict[int, list[_Waiting]] = {}
         self._wanted: dict[int, int] = {}
         self.ended: npt.NDArray[np.bool_] | None = None

@@ -62,7 +62,7 @@ class Bypasses:
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         self._watched: dict[Op, _Watched] = {}
         self.is_watching = False
 

@@ -51,7 +51,7 @@ class Clusters:
         self.machine = machine
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         geometry = self.machine.geometry
         count = geometry.block_count // geometry.cluster_size
         self._waiting: list[tuple[Op, Lanes]] = []

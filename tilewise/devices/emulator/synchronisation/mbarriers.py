@@ -56,7 +56,7 @@ class Mbarriers:
         self.machine = machine
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         self._slots: npt.NDArray[np.int32] | None = None
         self._waiting: list[Waiting] = []
         self._in_vain = 0

@@ -45,7 +45,7 @@ class Meetings:
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         self._waiting: dict[Hashable, list[_Waiting]] = {}
         self._meet: dict[Hashable, Meet] = {}
 

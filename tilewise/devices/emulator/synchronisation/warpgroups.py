@@ -22,7 +22,7 @@ class Warpgroups:
         self.start()
 
     def start(self) -> None:
-        """A new batch begins."""
+        """Start a new batch."""
         self._waiting: dict[Op, Lanes] = {}
 
     def arrive(self, op: Op, meet: Callable[[Lanes], None], lanes: Lanes) -> Groups:
