@@ -1,7 +1,7 @@
 // Runs tilewise in Pyodide, beside the page: so the page stays alive, and can stop it.
 "use strict";
 
-const STEPS = ["Python", "NumPy", "tilewise", "the compiled kernels"];
+const STEPS = ["Python and NumPy", "tilewise", "the compiled kernels"];
 let answer;
 
 function load(name) {
@@ -18,16 +18,15 @@ async function prepare() {
   for (const file of files) file.catch(() => {}); // told where it is waited for
   tell(1);
   importScripts("pyodide/pyodide.js");
-  const python = await loadPyodide({ indexURL: new URL("pyodide/", self.location.href).href });
+  const indexURL = new URL("pyodide/", self.location.href).href;
+  const python = await loadPyodide({ indexURL, packages: ["numpy"] }); // fetched at the same time
   tell(2);
-  await python.loadPackage("numpy", { messageCallback: () => {} });
-  tell(3);
   const [code, kernels, answers] = await Promise.all(files);
   python.unpackArchive(code, "zip", { extractDir: "/home/pyodide" });
   python.FS.writeFile("/home/pyodide/answers.py", new Uint8Array(answers));
   python.FS.writeFile("/tmp/kernels.bin", new Uint8Array(kernels));
   const module = python.pyimport("answers");
-  tell(4);
+  tell(3);
   module.prepare("/tmp/kernels.bin");
   answer = module.answer;
   postMessage({ ready: (performance.now() - began) / 1000 });
