@@ -48,9 +48,8 @@ from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices.gpu import Gpu
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.grouped import hopper, model
-from tilewise.gemm.grouped.plan import plan_grouped
 from tilewise.gemm.grouped.product import Grouped
-from tilewise.gemm.plan import chip_of
+from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Plan, prepare
 from tilewise.matmul import matmul
@@ -112,7 +111,7 @@ def compile_all(cases: Sequence[tuple[Case, str]], gpu: Gpu, chip: Chip, options
     kernels = {}
     for case, major in cases:
         product = product_of(case, major, options.dtype)
-        plans = [plan_grouped(product, chip)]
+        plans = [plan_on(product, chip)]
         if options.variants:
             ranked = model.ranked(product, chip)
             plans += [hopper.plan(product, x.tiles, chip.multiprocessors) for x in ranked]
@@ -131,7 +130,7 @@ def measure(case: Case, major: str, gpu: Gpu, chip: Chip, options: Any) -> Row:
     count = sets_to_rotate(first.bytes, gpu.l2_bytes)
     sets = [first, *(operands(case, options.dtype, major, generator) for _ in range(count - 1))]
     product = product_of(case, major, options.dtype)
-    plan = plan_grouped(product, chip)
+    plan = plan_on(product, chip)
     row: Row = {
         "name": case.name, "load": case.load, "form": case.form, "major": major,
         "groups": len(case.sizes), "rows": case.rows, "n": case.n, "k": case.k,

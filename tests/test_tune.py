@@ -178,6 +178,7 @@ def test_explains_a_workspace_and_repacking() -> None:
     off = explain_product(of_shape(4095, 4097, 4099, "bfloat16", "NN"), H200)
     assert "repacked" in off.chosen
     assert off.offer is not None
+    assert isinstance(off.product, Product)
     # What the copy takes is part of what is expected.
     tiling = Tiling(**off.offer.choice)
     (found,) = (x for x in readings(off.product) if len(x.packings) == 2)
@@ -783,6 +784,7 @@ def test_matmul_takes_the_winner(torch: Any, device: Device) -> None:
     b = torch.randn(640, 328, device="cuda").bfloat16()
     assert_right(torch, a, b)
     asked = explain(a, b).product
+    assert isinstance(asked, Product)
     chip = chip_of(device)
     assert chip is not None
     first, second = offers(asked, chip)[:2]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewise import sizes
-from tilewise.arrays import fusion, own_product
+from tilewise.arrays import fusion, grouped, own_product
 from tilewise.arrays.call import Call, check
+from tilewise.arrays.grouped import GroupedCall
 from tilewise.arrays.invariance import is_invariant
-from tilewise.arrays.libraries import Array
+from tilewise.arrays.libraries import Array, Library
 from tilewise.arrays.operands import (
     Seen,
     epilogue_of,
@@ -22,9 +24,11 @@ from tilewise.arrays.operands import (
 )
 from tilewise.devices import Device, device_of
 from tilewise.devices.gpu import Gpu
+from tilewise.epilogue import Epilogue as Traceable
 from tilewise.explanation import Explanation, explain_product, of_plan
 from tilewise.gemm.chip import Chip, known
 from tilewise.gemm.epilogue import Epilogue, Strided
+from tilewise.gemm.grouped.product import AnyProduct, Grouped
 from tilewise.gemm.invariant import fixed
 from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
@@ -52,11 +56,13 @@ def explain(
     epilogue: Callable[..., Any] | None = None,
     pairs: str | None = None,
     invariant: bool | None = None,
+    offsets: Array | None = None,
     **operands: Any,
 ) -> Explanation:
     """Return how :func:`tilewise.matmul` would compute a call with these arguments, and why.
 
-    Nothing is launched, compiled or copied.
+    With ``offsets``, how :func:`tilewise.grouped_matmul` would answer ``(a, b, offsets)``. Nothing
+    is launched, compiled or copied, and the values of arrays are not looked at.
 
     Parameters
     ----------
@@ -66,6 +72,10 @@ def explain(
     gpu : str, optional
         The name of a GPU that the product is for, here or elsewhere, as in ``"rtx4090"``.
         ``device`` is then ``"auto"``.
+    offsets : array, optional
+        The offsets of a grouped product, whose ``x`` is ``a`` and whose ``w`` is ``b``. Arguments
+        that :func:`tilewise.grouped_matmul` does not have can't be given then. If the epilogue has
+        an operand of this name, it is that operand.
 
     Returns
     -------
@@ -75,7 +85,7 @@ def explain(
     Raises
     ------
     TypeError, ValueError, DeviceUnavailableError
-        The errors of :func:`tilewise.matmul`.
+        The errors of :func:`tilewise.matmul` or :func:`tilewise.grouped_matmul`.
 
     Examples
     --------
@@ -92,6 +102,20 @@ def explain(
     workspace     none
     copied first  a and b to the emulator, and the result back
     """
+    if offsets is not None and _has_parameter(epilogue, "offsets"):
+        operands["offsets"] = offsets
+    elif offsets is not None:
+        excluded = {
+            "c": c is not None, "alpha": alpha != 1, "beta": beta != 0, "transpose_a": transpose_a,
+            "transpose_b": transpose_b, "max_gpu_memory": max_gpu_memory is not None,
+            "pairs": pairs is not None, "invariant": invariant,
+        }  # fmt: skip
+        for name in (name for name, is_given in excluded.items() if is_given):
+            raise ValueError(f"{name} is given, and offsets; grouped_matmul has no {name}")
+        function = grouped.traced(epilogue, operands)
+        return _of_groups(
+            grouped.check(a, b, offsets, out, out_dtype, device, function), device, gpu
+        )
     function = fusion.asked(epilogue, operands, b, pairs)
     call = check(
         a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, function,
@@ -107,13 +131,13 @@ def explain(
     if ordinal is not None:
         product, copies = asked(call)
         if why := own_product.why_on_gpu(call.dtype, ordinal):
-            return _by_library(call, product, f"GPU {ordinal}", why)
+            return _by_library(call.library, product, f"GPU {ordinal}", why, a)
         owner = gpu_of(ordinal)
         return _by_kernels(_as_asked(call, product, chip_of(owner)), owner, copies)
     place = device_of(device) if device != "auto" else first_gpu()
     why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
     if place is None or why:
-        return _by_library(call, on_arrival(call)[0], "the host", why)
+        return _by_library(call.library, on_arrival(call)[0], "the host", why, a)
     after = ""
     if call.fusion is not None and isinstance(place, Gpu):
         sums = ACCUMULATORS[call.dtype]
@@ -128,6 +152,75 @@ def explain(
         travel += f": {described(call, place, room)}{after}"
     product = _as_asked(call, product, chip_of(place))
     return _by_kernels(product, place, [*copies, travel])
+
+
+def _has_parameter(function: Callable[..., Any] | None, name: str) -> bool:
+    function = function.function if isinstance(function, Traceable) else function
+    try:
+        return function is not None and name in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # a built-in function may have no signature
+        return False
+
+
+def _of_groups(call: GroupedCall, device: str | Device, gpu: str | None) -> Explanation:
+    """How :func:`tilewise.grouped_matmul` would answer a call."""
+    ordinal = call.library.ordinal(call.x)
+    if gpu is not None:
+        if device != "auto":
+            raise ValueError(f"gpu is {gpu!r} and device {device!r}; one of them says where")
+        product, copies = _asked_of_groups(call)
+        return explain_product(product, known(gpu), copies)
+    if ordinal is not None:
+        product, copies = _asked_of_groups(call)
+        if why := own_product.why_on_gpu(call.dtype, ordinal):
+            return _by_library(call.library, product, f"GPU {ordinal}", f"{why}, group by group")
+        return _by_kernels(product, gpu_of(ordinal), copies)
+    product, copies = _asked_of_groups(call, arrives=True)
+    if device == "auto":
+        why = "grouped products of arrays on the host are computed there, group by group"
+        return _by_library(call.library, product, "the host", why)
+    place = device_of(device)
+    there = device_name(place.name, place.arch)
+    return _by_kernels(product, place, [f"x, w and offsets to {there}, and the result back"])
+
+
+def _asked_of_groups(call: GroupedCall, arrives: bool = False) -> tuple[Grouped, list[str]]:
+    """What a call asks of a GPU, and what is copied there.
+
+    With ``arrives``, all arrays are new on the device.
+    """
+    library, copies = call.library, []
+
+    def operand(name: str, x: Array) -> Operand:
+        found = None if arrives else grouped.input_operand(call, library.view(x))
+        if found is None:
+            found = grouped.input_operand(call, new(tuple(x.shape)))
+            if not arrives:
+                copies.append(f"{name}, as its strides can't be described")
+        assert found is not None
+        return found._replace(offset=0) if arrives else found
+
+    x, w = operand("x", call.x), operand("w", call.w)
+    fresh = new(call.shape)
+    views = [fresh if out is None or arrives else library.view(out) for out in call.outs]
+    d = grouped.result_operand(call, views[0])
+    if d is None:
+        copies.append("the result, from a new array into out: its strides can't be described")
+        d = grouped.result_operand(call, fresh)
+    assert d is not None
+    given, others = [], []
+    for _, each in call.fusion.arrays if call.fusion else ():
+        dtype = library.dtype_of(each)
+        view = new(tuple(each.shape)) if arrives else library.view(each)
+        found = grouped.lying(call, view, dtype) or grouped.lying(
+            call, new(tuple(each.shape)), dtype
+        )
+        assert found is not None
+        given.append(found)
+    for view in views[1:]:
+        found = grouped.lying(call, view, call.out_dtype)
+        others.append(found or Strided(call.out_dtype, call.n, 1, call.m * call.n))
+    return call.product(x, w, d, grouped.epilogue_of(call, given, others)), copies
 
 
 def _as_asked(call: Call, product: Product, chip: Chip | None) -> Product:
@@ -187,7 +280,7 @@ def _copies(*seen: Seen | None) -> list[str]:
     ]
 
 
-def _by_kernels(product: Product, device: Device, copies: Sequence[str]) -> Explanation:
+def _by_kernels(product: AnyProduct, device: Device, copies: Sequence[str]) -> Explanation:
     chip = chip_of(device)
     if chip is not None:
         return explain_product(product, chip, copies)
@@ -195,9 +288,11 @@ def _by_kernels(product: Product, device: Device, copies: Sequence[str]) -> Expl
     return of_plan(product, place, plan_on(product, None), copies)
 
 
-def _by_library(call: Call, product: Product, place: str, why: str) -> Explanation:
-    name = {"numpy": "NumPy", "torch": "PyTorch", "cupy": "CuPy"}[call.library.name]
+def _by_library(
+    library: Library, product: AnyProduct, place: str, why: str, a: Array | None = None
+) -> Explanation:
+    name = {"numpy": "NumPy", "torch": "PyTorch", "cupy": "CuPy"}[library.name]
     copies = []
-    if ITEM_SIZES[call.dtype] == 2 and not call.library.sums_in_float32(call.a):
+    if a is not None and ITEM_SIZES[product.dtype] == 2 and not library.sums_in_float32(a):
         copies.append("a and b, as float32: the product is summed in it, and then rounded")
     return Explanation(product, place, f"{name}'s own product", why, tuple(copies))

@@ -9,13 +9,17 @@ from typing import Any
 
 from tilewise.gemm.chip import OLDEST, Chip
 from tilewise.gemm.family import Offer
+from tilewise.gemm.grouped.product import OFFSET_TYPES, AnyProduct, Grouped
 from tilewise.gemm.plan import best, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
-from tilewise.ladder.problem import check_sizes
+from tilewise.ladder.problem import LARGEST, check_sizes
 from tilewise.shown import Part, Shown, Table
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
+GROUPED = {"m": "NN", "k": "TN"}
+"""The dimensions that may be in groups, and how matrices that lie by rows are stored then."""
+GROUPS_OF = {"m": "rows", "k": "k"}
 ALTERNATIVES = 5
 _WIDTH = 80
 _LABEL = 14
@@ -27,7 +31,7 @@ class Explanation(Shown):
 
     Attributes
     ----------
-    product : Product
+    product : Product or Grouped
         The product, with the layouts of its matrices.
     place : str
         The device on which it is computed.
@@ -48,7 +52,7 @@ class Explanation(Shown):
         The source of the GPU's rates in the model, if they are not measured.
     """
 
-    product: Product
+    product: AnyProduct
     place: str
     chosen: str
     why: str
@@ -95,9 +99,11 @@ class Explanation(Shown):
         rows = [("on", self.place), ("by", self.chosen), ("why", self.why)]
         if self.product.epilogue is not None:
             rows.append(("epilogue", str(self.product.epilogue.function)))
-        if self.product.pairing is not None:
+        if isinstance(self.product, Grouped):
+            rows.append(("groups", _groups(self.product)))
+        elif self.product.pairing is not None:
             rows.append(("pairs", _pairs(self.product)))
-        if self.product.parts:
+        if isinstance(self.product, Product) and self.product.parts:
             parts = "undivided" if self.product.parts == 1 else f"in {self.product.parts} parts"
             rows.append(("invariant", f"k is {parts}, whatever m is: a row has the same bits"))
         if self.steps:
@@ -145,12 +151,12 @@ class Explanation(Shown):
         return "\n".join(lines)
 
 
-def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) -> Explanation:
+def explain_product(product: AnyProduct, chip: Chip, copies: Sequence[str] = ()) -> Explanation:
     """Return how a GPU, here or elsewhere, would compute a product.
 
     Parameters
     ----------
-    product : Product
+    product : Product or Grouped
     chip : Chip
     copies : sequence of str
         The copies that are made besides.
@@ -172,7 +178,7 @@ def explain_product(product: Product, chip: Chip, copies: Sequence[str] = ()) ->
     return replace(explanation, offer=chosen, alternatives=tuple(others[:ALTERNATIVES]))
 
 
-def of_plan(product: Product, place: str, plan: Plan, copies: Sequence[str]) -> Explanation:
+def of_plan(product: AnyProduct, place: str, plan: Plan, copies: Sequence[str]) -> Explanation:
     """Return the explanation of a plan, without the seconds that a model expects."""
     return Explanation(
         product, place, plan.chosen, plan.why, tuple(copies), plan.steps, plan.workspace
@@ -198,6 +204,71 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
     ValueError
         If an argument has another value.
     """
+    a, b = _stored(m, n, k, dtype, layout)
+    return Product(m, n, k, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
+
+
+def of_groups(
+    m: int,
+    n: int,
+    k: int,
+    groups: int,
+    dtype: str,
+    layout: str | None = None,
+    *,
+    of: str = "m",
+    offset_dtype: str = "int32",
+) -> Grouped:
+    """What :func:`tilewise.grouped_matmul` asks for of arrays that lie in one piece each.
+
+    Parameters
+    ----------
+    m, n, k : int
+        From 1 to 2**31 - 1. Of the dimension in groups, the extent of all groups together.
+    groups : int
+        At least 1.
+    dtype : str
+        Of x, w and the result.
+    layout : str, optional
+        The letter of x and that of each matrix of w; by default NN, or TN where k is in groups.
+    of : str
+        ``"m"`` where rows of x are in groups; ``"k"``, as for the gradient of the weights.
+    offset_dtype : str
+        Of the offsets.
+
+    Raises
+    ------
+    TypeError
+        If a size or the number of groups is no integer.
+    ValueError
+        If one of them is not as it must be.
+    """
+    if of not in GROUPED:
+        raise ValueError(f"{of!r} is in groups; one of {', '.join(GROUPED)} can be")
+    if offset_dtype not in OFFSET_TYPES:
+        raise ValueError(
+            f"offset_dtype is {offset_dtype!r}; it takes one of {', '.join(OFFSET_TYPES)}"
+        )
+    check_groups(groups)
+    a, b = _stored(m, n, k, dtype, layout or GROUPED[of])
+    d = Operand(n, 1)
+    if of == "m":
+        b = b._replace(batch_stride=n * k)
+    else:
+        d = d._replace(batch_stride=m * n)
+    return Grouped(of, m, n, k, groups, dtype, dtype, offset_dtype, a, b, d)
+
+
+def check_groups(groups: int) -> None:
+    """Raise TypeError or ValueError where it is no number of groups."""
+    if isinstance(groups, bool) or not hasattr(groups, "__index__"):
+        raise TypeError(f"the number of groups is {groups!r}; it must be an integer")
+    if not 1 <= groups <= LARGEST:
+        raise ValueError(f"the number of groups is {groups:,}; it must be from 1 to {LARGEST:,}")
+
+
+def _stored(m: int, n: int, k: int, dtype: str, layout: str) -> tuple[Operand, Operand]:
+    """Return A and B in a layout, each in one piece."""
     check_sizes(m, n, k)
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it takes one of {', '.join(DTYPES)}")
@@ -207,12 +278,17 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
         Operand(1, rows) if letter == "T" else Operand(columns, 1)
         for letter, rows, columns in ((layout[0], m, k), (layout[1], k, n))
     )
-    return Product(m, n, k, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
+    return a, b
 
 
-def title(product: Product) -> str:
+def title(product: AnyProduct) -> str:
     """Return the formula, the sizes, the dtypes and the layout of a product as text."""
     x = product
+    if isinstance(x, Grouped):
+        words = [f"D = A·B of each group of {GROUPS_OF[x.of]}"]
+        words += [f"{name} = {getattr(x, name):,}" for name in "mnk"]
+        words.append(f"{x.groups:,} group{'s' * (x.groups != 1)}")
+        return ", ".join([*words, *_dtypes_and_layout(x)])
     formula = "A·B" if x.alpha == 1 else f"{x.alpha:g}·A·B"
     if x.pairing is not None:
         formula = f"f({formula}, {formula.replace('B', 'U')})"
@@ -221,14 +297,29 @@ def title(product: Product) -> str:
     words = [f"D = {formula}"] + [f"{name} = {getattr(x, name):,}" for name in "mnk"]
     if x.batch != 1:
         words.append(f"{x.batch:,} of them")
-    words.append(x.dtype if x.dtype == x.out_dtype else f"{x.dtype} to {x.out_dtype}")
+    return ", ".join([*words, *_dtypes_and_layout(x)])
+
+
+def _dtypes_and_layout(x: AnyProduct) -> list[str]:
+    words = [x.dtype if x.dtype == x.out_dtype else f"{x.dtype} to {x.out_dtype}"]
     letters = [
         "N" if operand.column_stride == 1 else "T" if operand.row_stride == 1 else "?"
         for operand in (x.a, x.b)
     ]
     if "?" not in letters:
         words.append(f"layout {''.join(letters)}")
-    return ", ".join(words)
+    return words
+
+
+def _groups(x: Grouped) -> str:
+    """How the groups divide the product, and what of that is planned for."""
+    of = {"m": f"{x.m:,} rows of A", "k": f"{x.k:,} columns of A and rows of B"}[x.of]
+    each = "its own matrix B" if x.of == "m" else "its own result"
+    mean = f"{x.mean:,.1f}".removesuffix(".0")
+    return (
+        f"{x.groups:,} of the {of}, {mean} in the mean, and each group has {each}; the kernel "
+        f"reads where they end ({x.offset_dtype}), and the plan goes by the mean"
+    )
 
 
 def _pairs(product: Product) -> str:
@@ -264,9 +355,7 @@ def _launch(step: Step) -> str:
 def _rate(x: Explanation) -> str:
     if not x.seconds:
         return ""
-    columns = x.product.n * (1 if x.product.pairing is None else 2)
-    flops = 2.0 * x.product.batch * x.product.m * columns * x.product.k
-    return f", {flops / x.seconds * 1e-12:,.1f} TFLOP/s, by the model"
+    return f", {x.product.flops / x.seconds * 1e-12:,.1f} TFLOP/s, by the model"
 
 
 def _row(label: str, text: str, indent: int = _LABEL, width: int = _WIDTH) -> str:

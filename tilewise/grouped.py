@@ -17,8 +17,7 @@ from tilewise.devices import Device, DeviceArray, device_of
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
 from tilewise.gemm.epilogue import Strided
-from tilewise.gemm.grouped.plan import plan_grouped
-from tilewise.gemm.plan import chip_of
+from tilewise.gemm.plan import chip_of, plan_on
 from tilewise.gemm.product import Operand, offset
 from tilewise.gemm.steps import execute, prepare
 from tilewise.tracebacks import hide_frames
@@ -190,7 +189,7 @@ def _where_it_lies(call: GroupedCall, gpu: Gpu, key: repeat.Key | None) -> Any:
     of_d = grouped.result_operand(call, library.view(stored[0]))
     assert of_d is not None
     epilogue = grouped.epilogue_of(call, [how for _, how in given], others[1:])
-    plan = plan_grouped(call.product(of_x, of_w, of_d, epilogue), chip_of(gpu))
+    plan = plan_on(call.product(of_x, of_w, of_d, epilogue), chip_of(gpu))
     addresses = (
         library.address(x), library.address(w), library.address(offsets),
         library.address(stored[0]), 0, *(library.address(each) for each, _ in given),
@@ -277,7 +276,7 @@ def _on(call: GroupedCall, device: Device) -> Any:
         operand(call.x, x_at), operand(call.w, w_at),
         of_d._replace(offset=offset(back[0].pointer)), epilogue,
     )  # fmt: skip
-    plan = plan_grouped(product, chip_of(device))
+    plan = plan_on(product, chip_of(device))
     addresses = (x_at, w_at, offsets_at, back[0].pointer, 0, *given_at)
     execute(plan, device, 0, (*addresses, *(each.pointer for each in back[1:])))
     for target, stored in zip(targets, back, strict=True):

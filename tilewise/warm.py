@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product as combinations
 from typing import Any
@@ -14,9 +14,10 @@ from tilewise import compiler
 from tilewise.arrays.operands import first_gpu
 from tilewise.compiler import ahead, cache
 from tilewise.devices import limits
-from tilewise.explanation import LAYOUTS, of_shape
+from tilewise.explanation import LAYOUTS, Explanation, check_groups, of_groups, of_shape
 from tilewise.gemm.chip import H200, OLDEST, Chip
-from tilewise.gemm.every import every_kernel
+from tilewise.gemm.every import every_grouped_kernel, every_kernel
+from tilewise.gemm.grouped.product import OFFSET_TYPES, AnyProduct
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import DTYPES
 from tilewise.kernel import Kernel
@@ -99,28 +100,39 @@ class Warmed(Shown):
 
 @front_door
 def warm(
-    sizes: Iterable[tuple[int, int, int]] | None = None,
+    sizes: Iterable[tuple[int, int, int] | Explanation] | None = None,
     *,
+    groups: Iterable[int] | None = None,
     dtypes: Sequence[str] = DTYPES,
-    layouts: Sequence[str] = LAYOUTS,
+    layouts: Sequence[str] | None = None,
     arch: str | None = None,
     workers: int | None = None,
     step: Callable[[int, int], object] = lambda done, total: None,
 ) -> Warmed:
-    """Compile the kernels that :func:`tilewise.matmul` may need into the cache on disk.
+    """Compile the kernels of products into the cache on disk, on several cores.
+
+    Later calls of :func:`tilewise.matmul`, or of :func:`tilewise.grouped_matmul`, with these
+    products find them there.
 
     It uses several cores and needs no GPU. A container's image can be made with the kernels in it,
     if ``TILEWISE_CACHE_DIR`` is in the image.
 
     Parameters
     ----------
-    sizes : iterable of (m, n, k), optional
+    sizes : iterable of (m, n, k) or Explanation, optional
         The sizes of the products; by default it compiles the kernels of
-        :func:`tilewise.gemm.every.every_kernel`.
+        :func:`tilewise.gemm.every.every_kernel`. What :func:`tilewise.explain` returns stands for
+        the product that it explains, with that product's dtypes, strides and epilogue. This is how
+        kernels with an epilogue are compiled beforehand.
+    groups : iterable of int, optional
+        The numbers of groups of grouped products. Their kernels are compiled, and no others. m
+        counts the rows of all groups. With ``sizes`` the kernels are those of the product and of
+        the gradients of x and w, for int32 and int64 offsets.
     dtypes : sequence of str
-        The dtypes of A and B.
-    layouts : sequence of str
-        The layouts of products given by ``sizes``: A's letter and B's, T for stored transposed.
+        The dtypes of A and B, except for explanations, which have their own.
+    layouts : sequence of str, optional
+        The layouts of products given by ``sizes``: A's letter and B's, T for stored transposed. By
+        default they are all of them, and with ``groups`` NN and NT, in which x is stored by rows.
     arch : str, optional
         The architecture of the GPU, as in ``"sm_90"``; by default that of the GPU of this machine,
         or of an H200. If this machine has no such GPU, the kernels are those for a GPU with an
@@ -137,7 +149,7 @@ def warm(
     Raises
     ------
     ValueError
-        If a size, a dtype, a layout or the architecture is not a valid one.
+        If a size, a number of groups, a dtype, a layout or the architecture is not a valid one.
     OSError
         If the cache can't be written.
     DeviceUnavailableError
@@ -149,12 +161,18 @@ def warm(
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise ValueError(f"dtype is {dtype!r}; it takes one of {', '.join(DTYPES)}")
-    if sizes is None:
-        kernels = list(every_kernel(chip, dtypes))
-    else:
-        every = combinations(map(_size, sizes), dtypes, layouts)
-        products = [of_shape(*size, dtype, layout) for size, dtype, layout in every]
+    counts = None if groups is None else list(groups)
+    for count in counts or ():
+        check_groups(count)
+    if counts == []:
+        raise ValueError("groups is empty; give the numbers of groups")
+    if sizes is not None:
+        products = list(_products(sizes, counts, dtypes, layouts))
         kernels = list(kernels_of(chip, products))
+    elif counts is not None:
+        kernels = list(every_grouped_kernel(chip, counts, dtypes))
+    else:
+        kernels = list(every_kernel(chip, dtypes))
     missing = [kernel for kernel in kernels if _bytes(kernel, arch) is None]
     done, lock = len(kernels) - len(missing), threading.Lock()
     step(done, len(kernels))
@@ -185,11 +203,39 @@ def warm(
     )
 
 
+def _products(
+    sizes: Iterable[Any],
+    groups: Sequence[int] | None,
+    dtypes: Sequence[str],
+    layouts: Sequence[str] | None,
+) -> Iterator[AnyProduct]:
+    """Yield what kernels are compiled for."""
+    for given in sizes:
+        if isinstance(given, Explanation):
+            yield given.product
+            continue
+        m, n, k = _size(given)
+        if groups is None:
+            for dtype, layout in combinations(dtypes, layouts or LAYOUTS):
+                yield of_shape(m, n, k, dtype, layout)
+            continue
+        for count, dtype, offsets in combinations(groups, dtypes, OFFSET_TYPES):
+            for layout in layouts or ("NN", "NT"):
+                of_w = "TN"[layout[1:] == "T"]
+                yield of_groups(m, n, k, count, dtype, layout, offset_dtype=offsets)
+                yield of_groups(m, k, n, count, dtype, f"N{of_w}", offset_dtype=offsets)
+                # The gradient of w is stored as w is.
+                rows, columns = (k, n) if of_w == "T" else (n, k)
+                yield of_groups(rows, columns, m, count, dtype, of="k", offset_dtype=offsets)
+
+
 def _size(given: Iterable[int]) -> tuple[int, int, int]:
     try:
         m, n, k = given
     except (TypeError, ValueError):
-        told = f"sizes has {given!r}; each of them is m, n and k of a product"
+        told = (
+            f"sizes has {given!r}; each of them is m, n and k of a product, or what explain returns"
+        )
         raise ValueError(told) from None
     return m, n, k
 

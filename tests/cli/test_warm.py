@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import tilewise
@@ -16,12 +17,13 @@ from tilewise import compiler
 from tilewise.cli.main import main
 from tilewise.compiler import ahead, nvrtc
 from tilewise.errors import DeviceUnavailableError
-from tilewise.explanation import of_shape
-from tilewise.gemm.chip import H200
+from tilewise.explanation import of_groups, of_shape
+from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.plan import plan_on
 from tilewise.kernel import Kernel
 
 WARM = sys.modules["tilewise.warm"]
+H200_AS_80 = Chip("sm_80", H200.multiprocessors, 80)  # no GPU is here
 SIZES = ["-m", "8", "-m", "300", "-n", "200", "-k", "500", "--dtype", "float32", "--layout", "NT"]
 
 
@@ -153,7 +155,8 @@ def test_a_cache_that_is_a_file_is_told(
 
 @pytest.mark.parametrize("size", [(8, 8), 8, (8, 8, 8, 8)])
 def test_a_size_that_is_none_is_told(size: Any) -> None:
-    with pytest.raises(ValueError, match=r"sizes has .*; each of them is m, n and k of a product"):
+    told = r"sizes has .*; each of them is m, n and k of a product, or what explain returns"
+    with pytest.raises(ValueError, match=told):
         tilewise.warm([size], dtypes=["float64"])
 
 
@@ -202,3 +205,96 @@ def test_what_this_machine_lacks(
     monkeypatch.setattr(compiler, "architectures", missing)
     assert main(["warm", *SIZES]) == 2
     assert "NVRTC" in capsys.readouterr().err
+
+
+# Grouped products, and products as explain tells them
+
+GROUPED = [
+    (of, offsets, layout)
+    for offsets in ("int32", "int64")
+    for of, layout in (("m", "NN"), ("m", "NT"), ("k", "TN"))
+]
+
+
+def test_grouped_products_and_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = tilewise.warm([(64, 32, 16)], groups=[4], dtypes=["float32"])
+    assert found.ok
+    monkeypatch.setattr(nvrtc, "run", None)
+    kernels = set()
+    for of, offsets, layout in GROUPED:
+        m, n, k = (64, 32, 16) if of == "m" else (16, 32, 64)
+        product = of_groups(m, n, k, 4, "float32", layout, of=of, offset_dtype=offsets)
+        for step in plan_on(product, H200).steps:
+            step.kernel.compile("sm_90a", lines=False)
+            kernels.add(f"{step.kernel!r}")
+    assert found.kernels == found.compiled == len(kernels) == 4
+
+
+def listed(monkeypatch: pytest.MonkeyPatch) -> list[Kernel]:
+    """What would be compiled, where nothing is."""
+    asked: list[Kernel] = []
+
+    def none(waiting: Sequence[Kernel], arch: str, *_: Any, **__: Any) -> list[str]:
+        asked.extend(waiting)
+        return [f"{kernel.name}: not today" for kernel in waiting]
+
+    monkeypatch.setattr(ahead, "compile_ahead", none)
+    return asked
+
+
+def test_groups_of_16_bits_on_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = listed(monkeypatch)
+    for arch, chip, name in (
+        ("sm_90a", H200, "hopper_grouped"), ("sm_80", H200_AS_80, "grouped_mma"),
+    ):  # fmt: skip
+        asked.clear()
+        tilewise.warm([(4096, 512, 256)], groups=[8], dtypes=["bfloat16"], arch=arch)
+        assert {kernel.name for kernel in asked} == {name}
+        names = {repr(kernel) for kernel in asked}
+        for of, offsets, layout in GROUPED:
+            given: Any = {"of": of, "offset_dtype": offsets}
+            products = [of_groups(4096, 512, 256, 8, "bfloat16", layout, **given)]
+            if of == "m":
+                turned = "NT" if layout == "NN" else "NN"
+                products += [of_groups(4096, 256, 512, 8, "bfloat16", turned, **given)]
+            else:
+                products = [of_groups(256, 512, 4096, 8, "bfloat16", **given)]
+                products += [of_groups(512, 256, 4096, 8, "bfloat16", **given)]
+            for product in products:
+                assert {repr(step.kernel) for step in plan_on(product, chip).steps} <= names
+
+
+def test_all_that_groups_can_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = listed(monkeypatch)
+    assert main(["warm", "--groups", "8", "--dtype", "bfloat16"]) == 1
+    assert {kernel.name for kernel in asked} == {"hopper_grouped"}
+    few = len(asked)
+    asked.clear()
+    assert main(["warm", "--groups", "8", "--groups", "999", "--dtype", "bfloat16"]) == 1
+    assert len(asked) == 2 * few
+    assert main(["warm", "--groups", "0"]) == 2
+
+
+def test_a_product_that_explain_tells_with_its_epilogue(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, bias = (np.ones(shape, np.float32) for shape in ((40, 24), (24, 16), (16,)))
+    told = tilewise.explain(
+        a, b, gpu="h200", epilogue=lambda acc, bias: tilewise.gelu(acc + bias), bias=bias
+    )
+    groups = tilewise.explain(
+        a, np.ones((2, 24, 16), np.float32), offsets=np.array([8, 40]), gpu="h200",
+        epilogue=lambda acc, bias: acc * bias, bias=bias,
+    )  # fmt: skip
+    found = tilewise.warm([told, groups])
+    assert (found.ok, found.kernels) == (True, len(told.steps) + len(groups.steps))
+    monkeypatch.setattr(nvrtc, "run", None)
+    for step in (*told.steps, *groups.steps):
+        assert step.kernel.defines["EPILOGUE"]
+        step.kernel.compile("sm_90a", lines=False)
+
+
+@pytest.mark.parametrize(
+    ("groups", "error"), [([], ValueError), ([0], ValueError), ([1.5], TypeError)]
+)
+def test_a_number_of_groups_that_is_none(groups: list[Any], error: type[Exception]) -> None:
+    with pytest.raises(error, match="groups"):
+        tilewise.warm([(8, 8, 8)], groups=groups, dtypes=["float64"])

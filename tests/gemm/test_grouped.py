@@ -25,9 +25,9 @@ from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.families.mma.tiles import TILES as MMA
 from tilewise.gemm.families.mma.tiles import Tiles as MmaTiles
 from tilewise.gemm.grouped import general, hopper, mma, model
-from tilewise.gemm.grouped.plan import plan_grouped
 from tilewise.gemm.grouped.product import Grouped
 from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS, Tiles
+from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Plan
 
@@ -284,15 +284,15 @@ def test_hopper_kernel_says_why_it_does_not_take_a_product() -> None:
         ({"d": Operand(128, 2)}, "neither dimension of D"),
     ):
         assert why in hopper.objection(product._replace(**changed))
-        plan = plan_grouped(product._replace(**changed), H200)
+        plan = plan_on(product._replace(**changed), H200)
         others = "the grouped kernel by mma.sync", "the general"
         assert plan.chosen.startswith(others), why
-    assert plan_grouped(product, H200).chosen.startswith("the grouped Hopper")
-    assert plan_grouped(product, known("a100")).chosen.startswith("the grouped kernel by mma.sync")
+    assert plan_on(product, H200).chosen.startswith("the grouped Hopper")
+    assert plan_on(product, known("a100")).chosen.startswith("the grouped kernel by mma.sync")
     strided = product._replace(a=Operand(256, 2))
-    assert plan_grouped(strided, known("a100")).chosen.startswith("the general")
+    assert plan_on(strided, known("a100")).chosen.startswith("the general")
     many = product._replace(groups=2000)
-    assert plan_grouped(many, known("a100")).chosen.startswith("the general")
+    assert plan_on(many, known("a100")).chosen.startswith("the general")
     with pytest.raises(ValueError, match="copied by TMA by 32 columns"):
         hopper.plan(product, Tiles(64, 16), 4)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.product import Product
@@ -61,8 +61,11 @@ class Offer(NamedTuple):
         return self.seconds * self.margin
 
 
-class Family(Protocol):
-    """A family of kernels.
+Asked = TypeVar("Asked", contravariant=True)
+
+
+class FamilyOf(Protocol[Asked]):
+    """A family of kernels for what is asked: products, or grouped ones.
 
     Attributes
     ----------
@@ -72,29 +75,33 @@ class Family(Protocol):
 
     name: str
 
-    def objection(self, product: Product, chip: Chip | None) -> str:
+    def objection(self, product: Asked, chip: Chip | None) -> str:
         """Return why the family can't compute a product; empty if it can.
 
         Parameters
         ----------
-        product : Product
+        product : Product or Grouped
         chip : Chip or None
             The GPU; None for the emulator, and for GPUs before compute capability 8.0.
         """
         ...
 
-    def best(self, product: Product, chip: Chip | None) -> Offer | None:
+    def best(self, product: Asked, chip: Chip | None) -> Offer | None:
         """Return the offer that should be fastest; None if there is an objection."""
         ...
 
-    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
+    def offers(self, product: Asked, chip: Chip | None) -> Iterable[Offer]:
         """Return every offer worth measuring, the one that should be fastest first."""
         ...
 
-    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+    def offer(self, product: Asked, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
         """Return the offer with these choices; None if the product can't be computed with them."""
         ...
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         """Return every kernel that :meth:`best` can choose for inputs of this dtype on this GPU."""
         ...
+
+
+Family: TypeAlias = FamilyOf[Product]
+"""One of those whose offers for a product are compared."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
 from operator import attrgetter
+from typing import Any
 
 from tilewise.devices import Device
 from tilewise.devices.gpu import Gpu
@@ -17,7 +18,11 @@ from tilewise.gemm.families.mma.family import Mma
 from tilewise.gemm.families.pair_sums import PairSums
 from tilewise.gemm.families.simt.family import Simt
 from tilewise.gemm.families.thin.family import ThinHalf, ThinReal
-from tilewise.gemm.family import Family, Offer
+from tilewise.gemm.family import Family, FamilyOf, Offer
+from tilewise.gemm.grouped.general import GroupedGeneral
+from tilewise.gemm.grouped.hopper_family import GroupedHopper
+from tilewise.gemm.grouped.mma import GroupedMma
+from tilewise.gemm.grouped.product import AnyProduct, Grouped
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
@@ -29,10 +34,14 @@ FAMILIES: list[Family] = [HOPPER, ThinHalf(), ThinReal(), Mma(), Simt(), General
 """The families whose offers are compared. The last one takes every product."""
 OF_PAIRS: list[Family] = [HOPPER, PairSums(FAMILIES)]
 """The families whose offers are compared for products of pairs."""
+OF_GROUPS: list[FamilyOf[Grouped]] = [GroupedHopper(), GroupedMma(), GroupedGeneral()]
+"""The families whose offers are compared for grouped products."""
 
 
-def families_of(product: Product) -> list[Family]:
-    """Return the families whose offers for a product are compared; the last always has one."""
+def families_of(product: AnyProduct) -> list[FamilyOf[Any]]:
+    """Return the families whose offers for a product are compared; the last takes all such."""
+    if isinstance(product, Grouped):
+        return OF_GROUPS
     return FAMILIES if product.pairing is None else OF_PAIRS
 
 
@@ -66,17 +75,17 @@ def _chip_of(gpu: Gpu) -> Chip | None:
 
 
 @lru_cache(maxsize=PREPARED)
-def plan_on(product: Product, chip: Chip | None) -> Plan:
+def plan_on(product: AnyProduct, chip: Chip | None) -> Plan:
     """Return the plan by which a GPU, or with None any other device, computes the product.
 
     An offer that was measured to be the fastest and kept on disk takes precedence.
 
     Parameters
     ----------
-    product : Product
+    product : Product or Grouped
     chip : Chip or None
     """
-    if not (product.m and product.n and product.batch):
+    if product.is_empty:
         return Plan((), 0, "nothing", "the result has no elements")
     offer = kept_offer(product, chip)
     if offer is not None:
@@ -127,7 +136,7 @@ def offers_of_piece(product: Product, chip: Chip | None) -> list[Offer]:
     return [*whole, *found]
 
 
-def best(product: Product, chip: Chip | None) -> Offer:
+def best(product: AnyProduct, chip: Chip | None) -> Offer:
     """Return the offer that should be fastest.
 
     Raises
@@ -145,13 +154,13 @@ def best(product: Product, chip: Chip | None) -> Offer:
     return min(found, key=attrgetter("rank"))
 
 
-def offers(product: Product, chip: Chip | None) -> list[Offer]:
+def offers(product: AnyProduct, chip: Chip | None) -> list[Offer]:
     """Return every offer of every family, the one that should be fastest first."""
     found = [offer for family in families_of(product) for offer in family.offers(product, chip)]
     return sorted(found, key=attrgetter("rank"))
 
 
-def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
+def kept_offer(product: AnyProduct, chip: Chip | None) -> Offer | None:
     """Return the offer that was measured to be the fastest and kept; None if there is none."""
     if chip is None or product.parts:
         return None
@@ -163,13 +172,13 @@ def kept_offer(product: Product, chip: Chip | None) -> Offer | None:
     return None
 
 
-def objections(product: Product, chip: Chip | None) -> str:
+def objections(product: AnyProduct, chip: Chip | None) -> str:
     """Return why no family but the general one takes the product; empty if another one does."""
     found = [family.objection(product, chip) for family in families_of(product)[:-1]]
     return "; ".join(dict.fromkeys(found)) if all(found) else ""
 
 
-def kernels_of(chip: Chip | None, products: Iterable[Product]) -> Iterator[Kernel]:
+def kernels_of(chip: Chip | None, products: Iterable[AnyProduct]) -> Iterator[Kernel]:
     """Yield the kernels that the plans of some products launch, each once."""
     seen = set()
     for product in products:

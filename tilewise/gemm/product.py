@@ -143,6 +143,16 @@ class Product(NamedTuple):
     pairing: Pairing | None = None
 
     @property
+    def is_empty(self) -> bool:
+        """Whether D has no elements."""
+        return not (self.m and self.n and self.batch)
+
+    @property
+    def flops(self) -> float:
+        """The multiplications and additions of A B, and of A U."""
+        return 2.0 * self.batch * self.m * self.n * self.k * (1 if self.pairing is None else 2)
+
+    @property
     def order(self) -> str:
         """The order of the pairs in one array, one of :data:`ORDERS`; else empty."""
         if self.pairing is None or self.pairing.whole is None:

@@ -37,6 +37,11 @@ class Layout(StrEnum):
     TT = "TT"
 
 
+class InGroups(StrEnum):
+    m = "m"
+    k = "k"
+
+
 class Suite(StrEnum):
     square = "square"
     llm = "llm"

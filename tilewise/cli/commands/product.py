@@ -11,6 +11,7 @@ from tilewise.cli.commands.options import (
     RIGHT,
     WRONG,
     Dtype,
+    InGroups,
     Json,
     Layout,
     RequiredK,
@@ -104,7 +105,28 @@ def explain(
     n: RequiredN,
     k: RequiredK,
     dtype: Annotated[Dtype, typer.Option(help="Of all three matrices.")] = Dtype.bfloat16,
-    layout: Stored = Layout.NN,
+    layout: Annotated[
+        Layout | None,
+        typer.Option(
+            help="A's letter and B's: T is stored transposed. By default NN, and TN where k is in "
+            "groups."
+        ),
+    ] = None,
+    groups: Annotated[
+        int | None,
+        typer.Option(
+            metavar="G",
+            help="Explain grouped_matmul with so many groups: M, or with --in-groups k K, counts "
+            "those of all groups together.",
+        ),
+    ] = None,
+    in_groups: Annotated[
+        InGroups,
+        typer.Option(
+            help="Of --groups: m where each group of rows has a matrix B; k as for the gradient of "
+            "those matrices, where each group has a result."
+        ),
+    ] = InGroups.m,
     gpu: Annotated[
         str,
         typer.Option(
@@ -118,18 +140,25 @@ def explain(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Say how matmul would answer a product on a GPU, and why.
+    """Say how a product would be answered on a GPU, and why.
 
     It says the kernel, its tiles and launches, what the model expects of them, and of others. It
     needs no GPU.
     """
     from tilewise.cli import show
-    from tilewise.explanation import explain_product, of_shape
+    from tilewise.explanation import explain_product, of_groups, of_shape
     from tilewise.gemm.chip import known
 
     chip = known(gpu, multiprocessors)
-    product = of_shape(m, n, k, dtype.value, layout.value)
-    found = explain_product(product, chip)
+    if groups is not None:
+        stored = None if layout is None else layout.value
+        grouped = of_groups(m, n, k, groups, dtype.value, stored, of=in_groups.value)
+        found = explain_product(grouped, chip)
+    elif in_groups is not InGroups.m:
+        raise ValueError("--in-groups is of grouped products: give --groups too")
+    else:
+        product = of_shape(m, n, k, dtype.value, (layout or Layout.NN).value)
+        found = explain_product(product, chip)
     if as_json:
         print_json(found.to_dict())
     else:

@@ -14,12 +14,23 @@ def warm(
     m: Annotated[list[int] | None, typer.Option("-m", metavar="M", help="Rows of A.")] = None,
     n: Annotated[list[int] | None, typer.Option("-n", metavar="N", help="Columns of B.")] = None,
     k: Annotated[list[int] | None, typer.Option("-k", metavar="K", help="Columns of A.")] = None,
+    groups: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="G",
+            help="For grouped products with so many groups, and for no others. M counts the rows "
+            "of all groups; gradients are included.",
+        ),
+    ] = None,
     dtype: Annotated[
         list[Dtype] | None, typer.Option(help="Of A and B; by default all of them.")
     ] = None,
     layout: Annotated[
         list[Layout] | None,
-        typer.Option(help="A's letter and B's: T is stored transposed. By default all of them."),
+        typer.Option(
+            help="A's letter and B's: T is stored transposed. By default all of them, and with "
+            "--groups NN and NT."
+        ),
     ] = None,
     arch: Annotated[
         str | None,
@@ -31,15 +42,15 @@ def warm(
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Compile matmul's kernels into the cache beforehand.
+    """Compile kernels into the cache beforehand.
 
     Then no call waits for the compiler. It compiles what usual products ask for (all of float32 and
     float64; of 16 bits those with rows that begin at multiples of 16 bytes, no C, and a result of
     the inputs' dtype), or with -m, -n and -k those of given products: each option may be repeated,
-    and every combination counts. It needs no GPU, and uses up to 16 cores.
+    and every combination counts. With --groups they are those of grouped_matmul. It needs no GPU,
+    and uses up to 16 cores.
     """
     from tilewise.cli import show
-    from tilewise.explanation import LAYOUTS
     from tilewise.gemm.product import DTYPES
     from tilewise.warm import warm as compile_all
 
@@ -53,8 +64,9 @@ def warm(
     with show.counting("compiling") as step:
         found = compile_all(
             sizes or None,
+            groups=groups or None,
             dtypes=[each.value for each in dtype or ()] or DTYPES,
-            layouts=[each.value for each in layout or ()] or LAYOUTS,
+            layouts=[each.value for each in layout or ()] or None,
             arch=arch,
             step=step or (lambda done, total: None),
         )

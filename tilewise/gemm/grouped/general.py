@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
+from collections.abc import Iterator, Mapping
+from functools import cache, partial
+from itertools import product as combinations
+from typing import Any
 
 from tilewise.gemm import fused
-from tilewise.gemm.families.general import BLOCK, THREADS
+from tilewise.gemm.chip import H200, Chip
+from tilewise.gemm.families.general import BLOCK, COSTS, MARGIN, THREADS, seconds
+from tilewise.gemm.family import Offer
+from tilewise.gemm.grouped.hopper_family import GroupedHopper
+from tilewise.gemm.grouped.mma import GroupedMma
 from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import ACCUMULATORS
@@ -17,6 +24,44 @@ from tilewise.places import Place
 SOURCE = SOURCES / "gemm" / "grouped_general.cu"
 BLOCKS_A_MULTIPROCESSOR = 4
 WORDS = f"the general grouped kernel, tiles of {BLOCK} x {BLOCK}"
+EMULATED = 4  # multiprocessors that a device without rates is planned for
+FASTER = (GroupedHopper(), GroupedMma())
+
+
+class GroupedGeneral:
+    """The family of the general kernel, for what no other takes."""
+
+    name = "grouped_general"
+
+    def objection(self, product: Grouped, chip: Chip | None) -> str:
+        """Return whether a faster kernel takes the product; empty where none does."""
+        takes = chip is not None and not all(x.objection(product, chip) for x in FASTER)
+        return "a faster kernel takes it" if takes else ""
+
+    def best(self, product: Grouped, chip: Chip | None) -> Offer | None:
+        """Return the one way there is; None where a faster kernel takes the product."""
+        if self.objection(product, chip):
+            return None
+        count = EMULATED if chip is None else chip.multiprocessors
+        time = seconds(product.of_mean(), chip or H200, COSTS[product.dtype])
+        make = partial(plan, product, count)
+        return Offer(self.name, time, make, words=WORDS, margin=MARGIN)
+
+    def offers(self, product: Grouped, chip: Chip | None) -> Iterator[Offer]:
+        """Yield the one way there is."""
+        found = self.best(product, chip)
+        if found is not None:
+            yield found
+
+    def offer(self, product: Grouped, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the one way there is."""
+        return self.best(product, chip)
+
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
+        """Yield its kernels."""
+        outs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
+        for of, out, offset in combinations("mk", outs, OFFSET_TYPES):
+            yield _kernel(of, dtype, out, offset)
 
 
 def plan(product: Grouped, multiprocessors: int) -> Plan:

@@ -104,7 +104,7 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int) -> Plan:
     by_rows = bool(_is_by_rows(p))
     a_at, b_at = (Place(B), Place(A)) if tiles.swapped else (Place(A), Place(B))
     most_groups = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
-    kernel = _kernel(
+    kernel = kernel_of(
         p.of, p.dtype, p.out_dtype, p.offset_dtype, tiles, most_groups, a.is_k_major, b.is_k_major,
         by_rows, not d.unaligned(),
     )  # fmt: skip
@@ -127,14 +127,21 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int) -> Plan:
         overlap=True,
     )  # fmt: skip
     step = fused.step(kernel, launch, p)
-    return Plan((step,), 0, f"the grouped Hopper kernel, {tiles}", "")
+    return Plan((step,), 0, named(tiles), "")
 
 
 @lru_cache(maxsize=KERNELS)
-def _kernel(
+def named(tiles: Tiles) -> str:
+    """Return the choice for people."""
+    return f"the grouped Hopper kernel, {tiles}"
+
+
+@lru_cache(maxsize=KERNELS)
+def kernel_of(
     of: str, dtype: str, out_dtype: str, offset_dtype: str, tiles: Tiles, most_groups: int,
     a_k_major: bool, b_k_major: bool, by_rows: bool, is_aligned: bool,
 ) -> Kernel:  # fmt: skip
+    """Return the kernel of these choices, and of how A, B and D lie."""
     return Kernel(SOURCE, "hopper_grouped", {
         "GROUPED": f"OF_{of.upper()}", "OFFSET": OFFSET_TYPES[offset_dtype],
         "MOST_GROUPS": most_groups, "INPUT": TYPES[dtype], "OUTPUT": TYPES[out_dtype],

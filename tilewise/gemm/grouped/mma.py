@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator, Mapping
 from functools import cache
+from typing import Any
+
+import numpy as np
 
 from tilewise.gemm import fused
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.families.mma.kernel import GROUP, LARGEST, PRODUCT, Matrix, macros_of, matrix_of
+from tilewise.gemm.families.mma.kernel import (
+    GROUP,
+    LARGEST,
+    PRODUCT,
+    WIDTHS,
+    Matrix,
+    macros_of,
+    matrix_of,
+)
+from tilewise.gemm.families.mma.model import table_of
 from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
+from tilewise.gemm.family import NO_RATES, Offer
+from tilewise.gemm.grouped.hopper_family import GroupedHopper
 from tilewise.gemm.grouped.model import covered
 from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
 from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
+from tilewise.gemm.product import ACCUMULATORS
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
@@ -22,6 +39,68 @@ SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
 TABLES = 8  # bytes of shared memory for each group
 COPY = 40
 """The number of multiply-adds that take as long as the copy of an element to shared memory."""
+
+
+class GroupedMma:
+    """The family."""
+
+    name = "grouped_mma"
+
+    def objection(self, product: Grouped, chip: Chip | None) -> str:
+        """Return why the kernel can't take a product; empty if it can."""
+        if chip is None:
+            return NO_RATES
+        if not _HOPPER.objection(product, chip):
+            return "the Hopper kernel takes it"
+        return objection(product)
+
+    def best(self, product: Grouped, chip: Chip | None) -> Offer | None:
+        """Return the offer that should be fastest; None where there is an objection."""
+        if chip is None or self.objection(product, chip):
+            return None
+        tiles = best(product, chip)
+        time = seconds(product, tiles, chip)
+        why = (
+            f"{_HOPPER.objection(product, chip)}; of its tiles these should be the fastest, "
+            f"about {time * 1e6:.1f} µs, as a batch of groups of one size"
+        )
+
+        def make() -> Plan:
+            return plan(product, tiles, chip.multiprocessors, chip.capability >= 90).because(why)
+
+        return Offer(self.name, time, make, {"tiles": str(tiles)}, _words(tiles))
+
+    def offers(self, product: Grouped, chip: Chip | None) -> Iterator[Offer]:
+        """Yield the offer that should be fastest: the times of others are less certain still."""
+        found = self.best(product, chip)
+        if found is not None:
+            yield found
+
+    def offer(self, product: Grouped, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
+        """Return the offer with these choices; None where the product can't be computed so."""
+        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
+
+    def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
+        """Yield every kernel that :meth:`best` can ask for."""
+        if chip is None or dtype not in HALVES:
+            return
+        reads = [
+            Matrix(is_k_major, 0, width, is_partial)
+            for is_k_major in (True, False)
+            for width in WIDTHS
+            for is_partial in dict.fromkeys((False, width > 1))
+        ]
+        outs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
+        for of, out, offset, most in itertools.product(
+            "mk", outs, OFFSET_TYPES, (FEW_GROUPS, MOST_GROUPS)
+        ):
+            of_a = [x for x in reads if x.is_k_major is not (of == "k") or x.width == 1]
+            of_b = [x for x in reads if not (x.is_k_major and of == "k") or x.width == 1]
+            for tiles, a, b in itertools.product(fitting(chip, most), of_a, of_b):
+                yield _kernel(of, dtype, out, offset, tiles, most, a, b, chip.capability >= 90)
+
+
+_HOPPER = GroupedHopper()
 
 
 def objection(product: Grouped) -> str:
@@ -65,7 +144,6 @@ def tile_count(product: Grouped, tiles: Tiles) -> int:
 def best(product: Grouped, chip: Chip) -> Tiles:
     """Return the tiles that should be fastest for groups of about the mean extent."""
     p = product
-    most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
     active = max(1, min(p.groups, p.total))
 
     def cost(tiles: Tiles) -> float:
@@ -78,8 +156,26 @@ def best(product: Grouped, chip: Chip) -> Tiles:
         m, n = tiles.block_m, tiles.block_n
         return max(1.0, count / chip.multiprocessors) * max(m * n, COPY * (m + n))
 
-    fitting = [x for x in TILES if x.shared + TABLES * most + 1024 <= chip.shared]
-    return min(fitting, key=cost)
+    return min(fitting(chip, FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS), key=cost)
+
+
+def fitting(chip: Chip, most_groups: int) -> list[Tiles]:
+    """Return the tiles that a multiprocessor has room for beside the tables of the groups."""
+    return [x for x in TILES if x.shared + TABLES * most_groups + 1024 <= chip.shared]
+
+
+def seconds(product: Grouped, tiles: Tiles, chip: Chip) -> float:
+    """Return the time that a product should take: as long as a batch of groups of one extent.
+
+    Nobody measured it: it is what the model of products by ``mma.sync`` says of that batch.
+    """
+    p, table = product, table_of(chip)
+    a, b = matrices(p)
+    assert a is not None
+    assert b is not None
+    step = tiles.block_k if p.of == "k" else tiles.block_m
+    found = table.seconds(p.of_mean(covered(p.mean, step)), np.ones(1), [(a, b)])
+    return float(found[0, table.tiles.index(tiles), 0])
 
 
 def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) -> Plan:
@@ -124,8 +220,11 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) ->
         (max(1, min(tile_count(p, tiles), multiprocessors * tiles.residents)), 1, 1),
         (tiles.threads, 1, 1), (given, Place(OFFSETS), p.groups), tiles.shared, overlap=overlap,
     )  # fmt: skip
-    words = f"the grouped kernel by mma.sync, tiles of {tiles.block_m} x {tiles.block_n}"
-    return Plan((fused.step(kernel, launch, p),), 0, words, "")
+    return Plan((fused.step(kernel, launch, p),), 0, _words(tiles), "")
+
+
+def _words(tiles: Tiles) -> str:
+    return f"the grouped kernel by mma.sync, tiles of {tiles.block_m} x {tiles.block_n}"
 
 
 @cache

@@ -7,6 +7,7 @@ each, so the model assumes groups of about the mean extent.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import NamedTuple
 
@@ -116,16 +117,52 @@ def candidates() -> tuple[Tiles, ...]:
 def best(product: Grouped, chip: Chip) -> Estimate | None:
     """Return the choice of tiles that should be fastest; None if the kernel can't take the product.
 
-    The extent that is in groups is first rounded down to three binary digits. A server with batches
-    of any size then ranks tiles only a few times, and ranking takes longer than the rest of a plan.
+    It is that of the :func:`rounded` product.
     """
-    p = product
-    total = p.total
-    step = 1 << max(total.bit_length() - DIGITS, 0)
-    rounded = max(total // step * step, min(total, 1))
-    p = p._replace(k=rounded) if p.of == "k" else p._replace(m=rounded)
-    found = ranked(p, chip)
+    found = ranked(rounded(product), chip)
     return found[0] if found else None
+
+
+def rounded(product: Grouped) -> Grouped:
+    """Return the product by which tiles are chosen.
+
+    The extent that is in groups is rounded down to three binary digits, so that a server with
+    batches of any size ranks tiles only a few times: to rank them takes longer than the rest of a
+    plan.
+    """
+    total = product.total
+    return _of_total(product, max(total // (step := _step(total)) * step, min(total, 1)))
+
+
+def interpolated(product: Grouped, chip: Chip) -> Iterator[Estimate]:
+    """Yield the choices of tiles, ranked for the rounded product, with the product's own times.
+
+    The first one's time is interpolated between the :func:`rounded` product and the next larger
+    one, which costs the host less than the model does; the others' times are in proportion.
+    """
+    below = rounded(product)
+    found = ranked(below, chip)
+    if not found:
+        return
+    first, step = found[0], _step(product.total)
+    share = (product.total - below.total) / step
+    more = _seconds(_of_total(below, below.total + step), first.tiles, chip) - first.seconds
+    longer = 1 + share * more / first.seconds if share else 1.0
+    for tiles, time in found:
+        yield Estimate(tiles, longer * time)
+
+
+def _step(total: int) -> int:
+    return 1 << max(total.bit_length() - DIGITS, 0)
+
+
+def _of_total(product: Grouped, total: int) -> Grouped:
+    return product._replace(k=total) if product.of == "k" else product._replace(m=total)
+
+
+@lru_cache(maxsize=KERNELS)
+def _seconds(product: Grouped, tiles: Tiles, chip: Chip) -> float:
+    return seconds(product.transposed if tiles.swapped else product, tiles, chip)
 
 
 @lru_cache(maxsize=KERNELS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+from typing import Any, NamedTuple, TypeAlias
 
 from tilewise.gemm.epilogue import Epilogue
-from tilewise.gemm.product import A, B, D, Operand
+from tilewise.gemm.product import A, B, D, Operand, Product
 from tilewise.gemm.product import C as OFFSETS
 
-__all__ = ["OFFSETS", "OFFSET_TYPES", "A", "B", "D", "Grouped"]
+__all__ = ["OFFSETS", "OFFSET_TYPES", "A", "AnyProduct", "B", "D", "Grouped"]
 
 # Plans take the addresses of A, B, the offsets and D, nothing in the workspace's place, and then
 # those of the epilogue's arrays (tilewise.gemm.product.FIRST_FUSED).
@@ -71,6 +72,16 @@ class Grouped(NamedTuple):
         return
 
     @property
+    def is_empty(self) -> bool:
+        """Whether D has no elements."""
+        return not (self.m and self.n and self.groups)
+
+    @property
+    def flops(self) -> float:
+        """The multiplications and additions of all groups."""
+        return 2.0 * self.m * self.n * self.k
+
+    @property
     def total(self) -> int:
         """The extent of the dimension that is in groups."""
         return {"m": self.m, "n": self.n, "k": self.k}[self.of]
@@ -85,3 +96,39 @@ class Grouped(NamedTuple):
         """The number of matrices of A, of B and of D."""
         g = self.groups
         return (g if self.of == "n" else 1, g if self.of == "m" else 1, g if self.of == "k" else 1)
+
+    def of_mean(self, extent: float | None = None) -> Product:
+        """Return the product whose batch has as many matrices as groups, all of the mean extent.
+
+        Parameters
+        ----------
+        extent : float, optional
+            Of a group, instead of the mean.
+        """
+        each = max(1, math.ceil(self.mean if extent is None else extent))
+        sizes = {"m": self.m, "n": self.n, "k": self.k, self.of: each}
+
+        def batched(x: Operand, rows: str, columns: str) -> Operand:
+            along = {rows: x.row_stride, columns: x.column_stride}
+            step = each * along[self.of] if self.of in along else x.batch_stride
+            return x._replace(batch_stride=step)
+
+        return Product(
+            sizes["m"], sizes["n"], sizes["k"], max(1, min(self.groups, self.total)), self.dtype,
+            self.out_dtype, 1.0, 0.0, batched(self.a, "m", "k"), batched(self.b, "k", "n"), None,
+            batched(self.d, "m", "n"), self.epilogue,
+        )  # fmt: skip
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        plain = {
+            name: value._asdict() if isinstance(value, Operand) else value
+            for name, value in self._asdict().items()
+            if name != "epilogue"
+        }
+        if self.epilogue is not None:
+            plain["epilogue"] = str(self.epilogue.function)
+        return plain
+
+
+AnyProduct: TypeAlias = Product | Grouped

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from tilewise.gemm.families.hopper.tiling import BLOCK_K
 
@@ -44,6 +45,11 @@ class Tiles:
     def consumers(self) -> int:
         """The number of warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
+
+    @cached_property
+    def choice(self) -> dict[str, Any]:
+        """The choice, as JSON has it."""
+        return asdict(self)
 
     @property
     def sharers(self) -> int:
