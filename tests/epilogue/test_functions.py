@@ -12,7 +12,7 @@ from reference import is_thorough
 import tilewise as tw
 from tilewise.devices import Device
 from tilewise.epilogue import trace
-from tilewise.epilogue.evaluate import GELU, ULPS
+from tilewise.epilogue.enclosure import GELU, ULPS
 from tilewise.kernel import SOURCES, Kernel
 
 KINDS = {"float32": "float", "float64": "double"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -229,3 +230,36 @@ def test_a_layer_under_autocast(torch: Any, tw: Any) -> None:
     found.sum().backward()
     assert {each.grad.dtype for each in layer.parameters()} == {torch.float32}
     assert tilewise.torch is tw
+
+
+def test_plain_tensors_are_seen_through_at_once(
+    torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their calls cost the host less: the question that costs more is asked of others."""
+    module = sys.modules["tilewise.torch.linear"]
+    asked: list[Any] = []
+
+    def watched(*tensors: Any) -> Any:
+        asked.append(tensors)
+        return dispatched.route(*tensors)
+
+    monkeypatch.setattr(module, "route", watched)
+    x, w, bias = torch.randn(2, 4), torch.nn.Parameter(torch.randn(3, 4)), torch.randn(3)
+    for is_recorded in (True, False):
+        with torch.set_grad_enabled(is_recorded):
+            for each in (None, bias, torch.nn.Parameter(bias)):
+                found = tw.linear(x, w, each)
+                assert found.requires_grad is is_recorded
+                c = None if each is None else each.detach().expand(2, 3)
+                assert_tensors_right(found.detach(), x, w.detach().mT, 1, int(c is not None), c)
+    assert not tw.linear(x, w.detach(), bias).requires_grad
+    assert tw.linear(x, w.detach(), bias.requires_grad_()).requires_grad
+    assert asked == []
+
+    class Own(torch.Tensor):  # type: ignore[misc]
+        pass
+
+    with torch.autocast("cpu", torch.bfloat16):
+        assert tw.linear(x, w).dtype == torch.bfloat16
+    assert type(tw.linear(x.as_subclass(Own), w)) is Own
+    assert len(asked) == 2

@@ -50,16 +50,10 @@ def route(a: Array, *others: Any) -> Route:
     torch = sys.modules.get("torch")  # a library that was never imported has made no array
     if torch is None or not isinstance(a, torch.Tensor):
         return DIRECT
-    if torch.compiler.is_compiling():
-        return Route.OPERATOR
-    inner, tensor, parameter = torch._C, torch.Tensor, torch.nn.Parameter
-    if (
-        inner._functorch.maybe_current_level() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-    ):
-        return Route.TRANSFORMED
-    if inner._is_any_autocast_enabled() or inner._len_torch_dispatch_stack():
-        return Route.OPERATOR
+    seen = seen_by(torch)
+    if seen is not None:
+        return seen
+    tensor, parameter = torch.Tensor, torch.nn.Parameter
     is_recorded = False
     for x in (a, *others):
         kind = type(x)
@@ -73,7 +67,27 @@ def route(a: Array, *others: Any) -> Route:
         else:
             # For arrays of other libraries, the check of the call raises the error.
             return Route.OPERATOR if isinstance(x, tensor) else DIRECT
-    return RECORDED if is_recorded and inner.is_grad_enabled() else DIRECT
+    return RECORDED if is_recorded and torch._C.is_grad_enabled() else DIRECT
+
+
+def seen_by(torch: Any) -> Route | None:
+    """Return how every call with tensors is answered now; None where it is as the tensors say.
+
+    Parameters
+    ----------
+    torch : module
+    """
+    inner = torch._C
+    if torch.compiler.is_compiling():
+        return Route.OPERATOR
+    if (
+        inner._functorch.maybe_current_level() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    ):
+        return Route.TRANSFORMED
+    if inner._is_any_autocast_enabled() or inner._len_torch_dispatch_stack():
+        return Route.OPERATOR
+    return None
 
 
 _answers: list[Callable[..., Any]] = []

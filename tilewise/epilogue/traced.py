@@ -11,7 +11,8 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from tilewise.epilogue.evaluate import Enclosure, Floats, Interval, evaluated
+from tilewise.epilogue.enclosure import Enclosure, Floats, Interval
+from tilewise.epilogue.evaluate import evaluated
 from tilewise.epilogue.instructions import instructions_of
 from tilewise.epilogue.symbols import Symbol, Symbols, number
 from tilewise.errors import TraceError

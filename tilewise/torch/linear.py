@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route
+from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route, seen_by
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.repeat import look
@@ -17,6 +17,7 @@ Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
 _LINEAR, _INVARIANT = ("linear", False), ("linear", True)
 """The keys by which records of layers' calls are found, besides the tensors."""
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -44,6 +45,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
+    # What ``route`` finds of plain tensors, in half of its time.
+    if type(x) in _PLAIN and type(weight) in _PLAIN and seen_by(torch) is None:
+        is_recorded = x.requires_grad or weight.requires_grad
+        if bias is None:
+            return _where_it_lies(x, weight, None, is_recorded and torch.is_grad_enabled())
+        if type(bias) in _PLAIN:
+            is_recorded = is_recorded or bias.requires_grad
+            return _where_it_lies(x, weight, bias, is_recorded and torch.is_grad_enabled())
     way = route(x, weight, bias)
     if way is DIRECT or way is RECORDED:
         return _where_it_lies(x, weight, bias, way is RECORDED)
@@ -107,9 +116,12 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, results: list[Tensor]
     ) -> Tensor:
         """Return the result. It comes in a list, in which autograd does not look for inputs."""
-        needs_x, needs_weight, *_ = ctx.needs_input_grad
-        ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
-        ctx.strides = weight.stride()
+        # ``ctx.needs_input_grad`` says the same, in more time.
+        ctx.save_for_backward(
+            x if weight.requires_grad else None, weight if x.requires_grad else None
+        )
+        if weight.stride(0) == 1 != weight.stride(1):
+            ctx.is_by_columns = True
         return results[0]
 
     @staticmethod
@@ -124,7 +136,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
             )
             # Column-major if the weight is, because autograd copies a gradient that has other
             # strides.
-            if ctx.strides[0] == 1 != ctx.strides[1]:
+            if getattr(ctx, "is_by_columns", False):
                 of_weight = matmul(rows, g, transpose_a=True).mT
             else:
                 of_weight = matmul(g, rows, transpose_a=True)
