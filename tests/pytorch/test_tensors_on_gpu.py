@@ -8,8 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from matmul_reference import assert_tensors_right
+from within import DERIVATIVES, Within, exactly, of
 
 import tilewise
+
+pytest.importorskip("torch", reason="tensors are PyTorch's")
+
+from tilewise.torch.activations import ACTIVATIONS
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -124,11 +129,43 @@ def test_mlp(torch: Any, tw: Any, dtype: str, gated: bool, sizes: Any, how: str)
         act = getattr(functions, how)(each[0])
     exact = functions.linear(act * each[1] if gated else act, wide[-2], wide[-1])
     others = torch.autograd.grad(exact, wide, of_y.double())
-    unit = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
-    for ours, theirs in zip((y, *grads), (exact, *others), strict=True):
-        off = (ours.detach().double() - theirs.detach()).norm() / theirs.detach().norm()
-        # A few roundings, the norm of each at most a unit; float32's sums add theirs.
-        assert off <= (8 + (max(sizes) if dtype == "float32" else 0)) * unit
+    bounds = _of_mlp(how, x, weights, biases, down, last, of_y)
+    for within, ours, theirs in zip(bounds, (y, *grads), (exact, *others), strict=True):
+        assert within.holds(ours)
+        assert within.holds(theirs)
+
+
+def _of_mlp(
+    how: str, x: Any, weights: Any, biases: Any, down: Any, last: Any, of_y: Any
+) -> list[Within]:
+    """Where an MLP's result lies, and its gradients, each product rounded as it is stored."""
+    act, slope = ACTIVATIONS[how], DERIVATIVES[how]
+    rows, w_down, back = exactly(x), exactly(down), exactly(of_y)
+    w = [exactly(each) for each in weights]
+    before = [
+        of(lambda acc, bias: acc + bias, rows @ each.mT, bias=exactly(bias))[0]
+        for each, bias in zip(w, biases, strict=True)
+    ]
+    stored = [each.rounded for each in before]
+    (hidden,) = of(lambda acc: act(acc), before[0])
+    inner = back @ w_down
+    if len(w) == 1:
+        of_before = list(of(lambda acc, z: acc * slope(z), inner, z=stored[0]))
+    else:
+        hidden = hidden * before[1]
+        of_before = list(of(
+            lambda acc, z, up: (acc * up * slope(z), acc * act(z)), inner, z=stored[0], up=stored[1]
+        ))  # fmt: skip
+    hidden, of_before = hidden.rounded, [each.rounded for each in of_before]
+    (y,) = of(lambda acc, bias: acc + bias, hidden @ w_down.mT, bias=exactly(last))
+    of_x = of_before[0] @ w[0]
+    for each, matrix in zip(of_before[1:], w[1:], strict=True):
+        of_x = of_x.rounded + each @ matrix
+    return [
+        y.rounded, of_x.rounded, *((each.mT @ rows).rounded for each in of_before),
+        *(each.total(0).flat() for each in of_before), (back.mT @ hidden).rounded,
+        back.total(0).flat(),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ["graphed", "compiled"])
@@ -177,17 +214,40 @@ def test_an_epilogue_in_training(torch: Any, mode: str, dtype: str) -> None:
     x, w, bias, scale, residual = wide
     before = x @ w.mT + bias
     exact = torch.nn.functional.silu(before) * scale + residual + before
-    of_y = torch.randn_like(exact)
-    others = torch.autograd.grad(exact, wide, of_y)
-    unit = {"bfloat16": 2.0**-8, "float32": 2.0**-24}[dtype]
+    of_y = torch.randn(96, 80, device="cuda").to(kind)
+    others = torch.autograd.grad(exact, wide, of_y.double())
+    bounds = _of_layer(*map(exactly, (*leaves, of_y)))
     compiled = torch.compile(layer, fullgraph=True, mode=mode)
     for call in (layer, compiled):
         for _ in range(3):
             found = call(*leaves).clone()
-            grads = torch.autograd.grad(found, leaves, of_y.to(kind))
-            for ours, theirs in zip((found, *grads), (exact, *others), strict=True):
-                off = (ours.detach().double() - theirs.detach()).norm() / theirs.detach().norm()
-                assert off <= (8 + (96 if dtype == "float32" else 0)) * unit
+            grads = torch.autograd.grad(found, leaves, of_y)
+            every = zip(bounds, (found, *grads), (exact, *others), strict=True)
+            for within, ours, theirs in every:
+                assert within.holds(ours)
+                assert within.holds(theirs)
+
+
+def _of_layer(
+    x: Within, w: Within, bias: Within, scale: Within, residual: Within, of_y: Within
+) -> list[Within]:
+    """Where the layer's result lies, and its gradients, with what is stored rounded."""
+    y, before = of(
+        lambda acc, bias, scale, residual: (
+            tilewise.silu(acc + bias) * scale + residual, acc + bias,
+        ),
+        x @ w.mT, bias=bias, scale=scale, residual=residual,
+    )  # fmt: skip
+    y, before = y.rounded, before.rounded
+    of_acc, of_scale = of(
+        lambda acc, g, scale: (g * scale * DERIVATIVES["silu"](acc) + g, g * tilewise.silu(acc)),
+        before, g=of_y, scale=scale,
+    )  # fmt: skip
+    of_acc, of_scale = of_acc.rounded, of_scale.rounded
+    return [
+        (y + before).rounded, (of_acc @ w).rounded, (of_acc.mT @ x).rounded,
+        of_acc.total(0).flat(), of_scale.total(1), of_y,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])

@@ -63,7 +63,7 @@ class Enclosure:
 
     def of(
         self, results: Sequence[Any], needed: Sequence[Symbol], sums: Mapping[str, Interval],
-        operands: Mapping[str, Floats],
+        operands: Mapping[str, Interval],
     ) -> list[Interval]:  # fmt: skip
         """Return bounds for each result.
 
@@ -82,8 +82,7 @@ class Enclosure:
                 if symbol.operation in sums:
                     found: Any = sums[symbol.operation]
                 elif symbol.operation == "operand":
-                    each = operands[symbol.arguments[0]]
-                    found = Interval(each, each)
+                    found = operands[symbol.arguments[0]]
                 else:
                     found = self._operate(symbol.operation, [value(x) for x in symbol.arguments])
                 values[id(symbol)] = found

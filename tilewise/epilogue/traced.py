@@ -105,8 +105,9 @@ class Traced:
         ----------
         low, high : array of float64
             The bounds of the sums; for pairs (2, ...), first those of gate, then those of up.
-        operands : sequence of array or float
-            The operands in the function's order. Kernels round them to ``dtype``, too.
+        operands : sequence of array, float or (array, array)
+            The operands in the function's order. Kernels round them to ``dtype``, too. Two arrays
+            are the bounds of an operand.
         dtype : str
             The dtype in which the function is computed, float32 or float64.
 
@@ -118,8 +119,12 @@ class Traced:
         """
         kind = np.finfo(dtype)
         enclosure = Enclosure(float(kind.eps) / 2, float(kind.smallest_subnormal), float(kind.max))
+
+        def rounded(x: Any) -> Floats:
+            return np.asarray(x).astype(dtype).astype(np.float64)
+
         given = {
-            name: np.asarray(x).astype(dtype).astype(np.float64)
+            name: Interval(*map(rounded, x if isinstance(x, tuple) else (x, x)))
             for name, x in zip(self.operands, operands, strict=True)
         }
         ends = zip(low, high, strict=True) if self.takes_pairs else [(low, high)]
