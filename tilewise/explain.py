@@ -134,6 +134,9 @@ def explain(
             return _by_library(call.library, product, f"GPU {ordinal}", why, a)
         owner = gpu_of(ordinal)
         return _by_kernels(_as_asked(call, product, chip_of(owner)), owner, copies)
+    if not call.library.has_values(call.a):
+        why = "the tensors have no values; give gpu to see what would multiply them there"
+        return _by_library(call.library, on_arrival(call)[0], "meta", why)
     place = device_of(device) if device != "auto" else first_gpu()
     why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
     if place is None or why:
@@ -176,6 +179,9 @@ def _of_groups(call: GroupedCall, device: str | Device, gpu: str | None) -> Expl
             return _by_library(call.library, product, f"GPU {ordinal}", f"{why}, group by group")
         return _by_kernels(product, gpu_of(ordinal), copies)
     product, copies = _asked_of_groups(call, arrives=True)
+    if not call.library.has_values(call.x):
+        why = "the tensors have no values; give gpu to see what would multiply them there"
+        return _by_library(call.library, product, "meta", why)
     if device == "auto":
         why = "grouped products of arrays on the host are computed there, group by group"
         return _by_library(call.library, product, "the host", why)

@@ -147,6 +147,11 @@ def _multiply(
             return result
     call = grouped.check(x, w, offsets, out, out_dtype, device, function)
     ordinal = call.library.ordinal(x)
+    if not call.library.has_values(x):
+        return call.returned([
+            call.library.empty(call.shape, call.out_dtype, x) if each is None else each
+            for each in call.outs
+        ])  # fmt: skip
     if ordinal is None or check_offsets:
         total, what = grouped.extent_in_groups(call)
         grouped.check_ends([int(end) for end in offsets.tolist()], total, what)

@@ -218,6 +218,8 @@ def _multiply(
         if own_product.why_on_gpu(call.dtype, ordinal):
             return own_product.multiply(call)
         return _where_it_lies(call, gpu_of(ordinal), key)
+    if not call.library.has_values(a):
+        return own_product.multiply(call._replace(invariant=False))
     place = device_of(device) if device != "auto" else first_gpu()
     why = own_product.why_on_host(call.dtype, place) if device == "auto" else ""
     if place is None or why:

@@ -99,15 +99,15 @@ def test_an_epilogue_in_training(torch: Any, tw: Any, pairs: bool, dtype: str) -
     grads = torch.autograd.grad(found, leaves, others)
     of_wide = [x for x in wide if pairs or x is not wide[2]]
     of_exact = torch.autograd.grad(exact, of_wide, [x.double() for x in others])
-    bounds = _bounds(*map(exactly, (a, b, up, bias, scale, *others)), pairs)
+    bounds = _bounds(pairs, *map(exactly, (a, b, up, bias, scale, *others)))
     for within, ours, theirs in zip(bounds, (*found, *grads), (*exact, *of_exact), strict=True):
         assert within.holds(ours)
         assert within.holds(theirs)
 
 
 def _bounds(
-    a: Within, b: Within, up: Within, bias: Within, scale: Within, of_y: Within, of_before: Within,
-    pairs: bool,
+    pairs: bool, a: Within, b: Within, up: Within, bias: Within, scale: Within, of_y: Within,
+    of_before: Within,
 ) -> list[Within]:  # fmt: skip
     """Where the results lie, and the gradients of A, B, U, the bias and the scale."""
     gate, others = a @ b.mT, (a @ up.mT).rounded

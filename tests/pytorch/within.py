@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,8 @@ from tilewise.precision import limits_of, sums_of
 Array = Any
 
 
-class Within(NamedTuple):
+@dataclass(frozen=True)
+class Within:
     """What lies between two arrays of float64, and how it is stored and summed."""
 
     low: Array

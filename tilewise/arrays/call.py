@@ -271,19 +271,27 @@ def _scalar(value: float, dtype: str, what: str) -> float:
     return scalar(value, dtype, what) + 0.0
 
 
+META = "meta"
+
+
 def check_places(
     library: Library, arrays: Sequence[tuple[str, Array]], device: str | Device
 ) -> None:
     """Raise if an array can't be used, or if the arrays do not all lie in the place asked for."""
     for what, x in arrays:
         library.check(x, what)
-    places = [library.ordinal(x) for _, x in arrays]
+    places = [library.ordinal(x) if library.has_values(x) else META for _, x in arrays]
     if places.count(places[0]) != len(places):
+        names: dict[int | str | None, str] = {None: "the host", META: "meta"}
         where = ", ".join(
-            f"{what} on " + ("the host" if i is None else f"GPU {i}")
+            f"{what} on {names.get(i, f'GPU {i}')}"
             for (what, _), i in zip(arrays, places, strict=True)
         )
         raise ValueError(f"the arrays must lie in one place, not {where}")
+    if places[0] == META and device != "auto":
+        raise ValueError(
+            "the tensors are on meta and have no values; leave out device, and the result has none"
+        )
     name = device if isinstance(device, str) else device.name
     if name == "emulator" and places[0] is not None:
         raise ValueError("the emulator takes arrays on the host; these lie on a GPU")
@@ -307,7 +315,7 @@ def check_out(
         The arrays that may be the result itself, because each element is read before it is stored
         there.
     """
-    if not math.prod(out.shape):
+    if not math.prod(out.shape) or not library.has_values(out):
         return
     place = library.stand_in(out)
     reach = 0  # bytes from the first to the last element of the dimensions with smaller strides

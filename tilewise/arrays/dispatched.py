@@ -44,8 +44,9 @@ def route(a: Array, *others: Any) -> Route:
     Notes
     -----
     The operator computes products while PyTorch compiles, under autocast, under a mode that sees
-    operators (``FakeTensorMode``), and for subclasses of tensors. Within the transformations of
-    ``torch.func`` and in forward-mode differentiation, PyTorch's own products compute them.
+    operators (``FakeTensorMode``), in ``torch.jit.trace``, and for subclasses of tensors. Within
+    the transformations of ``torch.func`` and in forward-mode differentiation, PyTorch's own
+    products compute them.
     """
     torch = sys.modules.get("torch")  # a library that was never imported has made no array
     if torch is None or not isinstance(a, torch.Tensor):
@@ -85,7 +86,11 @@ def seen_by(torch: Any) -> Route | None:
         or torch.autograd.forward_ad._current_level >= 0
     ):
         return Route.TRANSFORMED
-    if inner._is_any_autocast_enabled() or inner._len_torch_dispatch_stack():
+    if (
+        inner._is_any_autocast_enabled()
+        or inner._len_torch_dispatch_stack()
+        or inner._get_tracing_state() is not None
+    ):
         return Route.OPERATOR
     return None
 

@@ -57,6 +57,10 @@ class Library(Protocol):
         """Return the number of the GPU that the array lies on; None for the host."""
         ...
 
+    def has_values(self, x: Array) -> bool:
+        """Whether it has elements in a memory, and not only their shape and dtype."""
+        ...
+
     def stream(self, ordinal: int, /) -> int:
         """Return the handle of the library's current stream."""
         ...
@@ -139,6 +143,9 @@ class _Arrays:
 
     def ordinal(self, x: Array) -> int | None:
         return None if self._module is np else int(x.device.id)
+
+    def has_values(self, x: Array) -> bool:
+        return True
 
     def stream(self, ordinal: int) -> int:
         return int(self._module.cuda.get_current_stream(ordinal).ptr)
@@ -234,10 +241,14 @@ class _Torch:
         self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
 
     def check(self, x: Array, what: str) -> None:
-        if x.layout != self._torch.strided or not (x.is_cuda or x.is_cpu):
+        if x.is_nested:
             raise TypeError(
-                f"{what} is a {x.layout} tensor on {x.device}; dense ones on a CPU or a CUDA GPU "
-                "are supported"
+                f"{what} is a nested tensor; multiply its values, which are one dense tensor"
+            )
+        if x.layout != self._torch.strided or not (x.is_cuda or x.is_cpu or x.is_meta):
+            raise TypeError(
+                f"{what} is a {x.layout} tensor on {x.device}; dense ones on a CPU, a CUDA GPU or "
+                "meta are supported"
             )
         if what == "out" and x.is_neg():
             raise TypeError("out is a lazily negated view (torch.Tensor.is_neg); pass another")
@@ -248,6 +259,9 @@ class _Torch:
 
     def ordinal(self, x: Array) -> int | None:
         return int(x.device.index) if x.is_cuda else None
+
+    def has_values(self, x: Array) -> bool:
+        return not x.is_meta
 
     def _stream(self, ordinal: int) -> int:
         return int(self._torch.cuda.current_stream(ordinal).cuda_stream)

@@ -60,6 +60,9 @@ class Repeat(NamedTuple):
         The arrays and results that must not overlap; empty if the results are new.
     is_tuple : bool
         Whether the results are returned as a tuple.
+    single : callable or None
+        Does what :meth:`run` does if there is one launch and one new result, and nothing else,
+        which is most often so; in less time.
     """
 
     library: Library
@@ -70,6 +73,7 @@ class Repeat(NamedTuple):
     arranged: Callable[[Sequence[int]], Sequence[int]]
     apart: tuple[Apart, ...]
     is_tuple: bool
+    single: Callable[[Sequence[int]], Any] | None = None
 
     def run(self, addresses: Sequence[int], out: Array | Sequence[Array] | None = None) -> Any:
         """Launch the call, and return its results; None if it has to be planned anew.
@@ -92,12 +96,14 @@ class Repeat(NamedTuple):
         """
         context = self.gpu.context
         if context.is_ready:
+            if self.single is not None:
+                return self.single(addresses)
             return self._run(addresses, out)
         with context.current():
             return self._run(addresses, out)
 
     def _run(self, addresses: Sequence[int], out: Any) -> Any:
-        library, gpu, launches, results, workspace, arranged, apart, is_tuple = self
+        library, gpu, launches, results, workspace, arranged, apart, is_tuple, _ = self
         for array, extent, result, result_extent, may_be_result in apart:
             begin, there = addresses[array], addresses[result]
             if begin < there + result_extent and there < begin + extent:
@@ -188,16 +194,42 @@ def record(
                 for i, x, may_be in read
             )
             read.append((at, result, False))
+    makers = () if are_given else tuple(map(library.maker, results))
+    arranged, single = itemgetter(*order), None
+    if len(launches) == len(makers) == 1 and workspace is None and not is_tuple:
+        single = _single(library, gpu, launches[0], makers[0], arranged)
     return Repeat(
         library=library,
         gpu=gpu,
         launches=launches,
-        results=() if are_given else tuple(map(library.maker, results)),
+        results=makers,
         workspace=None if workspace is None else library.maker(workspace),
-        arranged=itemgetter(*order),
+        arranged=arranged,
         apart=tuple(apart),
         is_tuple=is_tuple,
+        single=single,
     )
+
+
+def _single(
+    library: Library,
+    gpu: Gpu,
+    launch: Prepared,
+    make: Callable[[], Array],
+    arranged: Callable[[Sequence[int]], Sequence[int]],
+) -> Callable[[Sequence[int]], Any]:
+    """Return what repeats a call of one launch with one new result."""
+    address, ordinal = library.address, gpu.context.ordinal
+
+    def again(addresses: Sequence[int]) -> Any:
+        result = make()
+        there = address(result)
+        if there % ALIGNMENT:
+            return None
+        launch.enqueue(library.stream(ordinal), arranged([*addresses, there, 0]))
+        return result
+
+    return again
 
 
 def _extent(library: Library, x: Array) -> int:

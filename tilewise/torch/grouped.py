@@ -19,6 +19,7 @@ from tilewise.arrays.libraries import Array, dtype_name, library_of
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.operator import check_tensors
+from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
 
@@ -122,7 +123,7 @@ def _with_epilogue(x: Tensor, w: Tensor, offsets: Tensor, asked: Asked, kind: An
     library = library_of(x)
     assert library is not None
     dtype = x.dtype
-    if torch.is_autocast_enabled(x.device.type) and dtype != torch.float64:
+    if is_under_autocast(x) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(x.device.type)
     wide = ACCUMULATORS[dtype_name(dtype)]
     found = fusion.fusion(library, asked, None, wide)

@@ -11,7 +11,8 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.repeat import look
 from tilewise.epilogue import Epilogue
-from tilewise.torch.operator import check_tensors, matmul
+from tilewise.torch.operator import check_tensors, matmul, overridden
+from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
@@ -53,10 +54,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         if type(bias) in _PLAIN:
             is_recorded = is_recorded or bias.requires_grad
             return _where_it_lies(x, weight, bias, is_recorded and torch.is_grad_enabled())
+    if not isinstance(x, torch.Tensor) and (found := overridden(linear, (x, weight, bias))):
+        return found[0]
     way = route(x, weight, bias)
     if way is DIRECT or way is RECORDED:
         return _where_it_lies(x, weight, bias, way is RECORDED)
-    check(x, weight, bias, torch.is_autocast_enabled(x.device.type))
+    check(x, weight, bias, is_under_autocast(x))
     if bias is None:
         return matmul(x, weight, transpose_b=True)
     # The bias is added to the accumulators, so that 16-bit results are rounded once.
@@ -100,7 +103,9 @@ def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: 
         asked = None if bias is None else Asked(_BIASED.traced, (bias,))
         with torch.no_grad():
             result = answer(x, weight, transpose_b=True, asked=asked, key=key)
-    return _record(x, weight, bias, [result]) if is_recorded else result
+    if is_recorded:
+        return _record(x, weight, bias, [result])
+    return result
 
 
 class _Layer(torch.autograd.Function):  # type: ignore[misc]

@@ -17,8 +17,15 @@ from tilewise.torch.activations import epilogue_of
 from tilewise.torch.linear import linear
 from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
 from tilewise.torch.mlp_operator import OPERATOR, check, fits
-from tilewise.torch.operator import check_tensors, matmul
-from tilewise.torch.with_epilogue import by_pytorch, cast, constant_of, fused, given_as
+from tilewise.torch.operator import check_tensors, matmul, overridden
+from tilewise.torch.with_epilogue import (
+    by_pytorch,
+    cast,
+    constant_of,
+    fused,
+    given_as,
+    is_under_autocast,
+)
 
 Tensor = Any
 
@@ -91,6 +98,10 @@ def mlp(
             f"weights: {len(weights)}, biases: {len(biases)}; give one weight, or two for a gated "
             "unit, and as many biases or none"
         )
+    if not isinstance(x, torch.Tensor):
+        options = {"activation": activation, "bias": bias, "down_bias": down_bias}
+        if found := overridden(mlp, (x, weight, down), options):
+            return found[0]
     named = [("x", x), ("down", down), ("down_bias", down_bias)]
     for what, value in (*named[:2], *(("weight", w) for w in weights)):
         if value is None:  # None is an error here, unlike for optional tensors
@@ -101,7 +112,7 @@ def mlp(
         return _by_operator(_cast(Layers(x, weights, biases, down, down_bias)), text)
     function = epilogue_of(activation, len(weights), len(biases) > 0)
     layers = Layers(x, weights, biases, down, down_bias)
-    if torch.is_autocast_enabled(x.device.type):
+    if is_under_autocast(x):
         layers = _cast(layers)
         with torch.autocast(x.device.type, enabled=False):
             return _mlp(layers, function)
@@ -132,7 +143,7 @@ def _mlp(layers: Layers, function: Traced) -> Tensor:
 def _cast(layers: Layers) -> Layers:
     """Cast X and the weights if autocast is on; biases keep their dtypes."""
     x, weights, biases, down, down_bias = layers
-    if not torch.is_autocast_enabled(x.device.type):
+    if not is_under_autocast(x):
         return layers
     _, weights, _ = cast(x, weights, None, None)
     x, down, _ = cast(x, down, None, None)

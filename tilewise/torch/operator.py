@@ -8,11 +8,13 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.overrides import handle_torch_function
 from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.arrays import fusion
@@ -34,6 +36,7 @@ _library.define(
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _operator = torch.ops.tilewise.matmul.default
+_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 def matmul(
@@ -119,6 +122,8 @@ def matmul(
     way = route(a, b, c, *(x for _, x in given))
     if out is not None:
         _check_out([*tensors, *given])
+        if with_epilogue.is_under_autocast(a):
+            _check_uncast(a, b if are_two else (b,), outs, out_dtype)
         way = DIRECT
     asked = fusion.asked(epilogue, operands, b, pairs) if is_more else None
     if way is DIRECT:
@@ -163,6 +168,28 @@ def matmul(
     return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
+def overridden(
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    options: Mapping[str, Any] = MappingProxyType({}),
+) -> tuple[Any] | None:
+    """Return what another type makes of a call, as ``torch.fx`` records those of its proxies.
+
+    None where there is no such type among the arguments, which are no tensors then.
+    """
+    given = [
+        x for each in (*args, *options.values()) for x in (each if type(each) is tuple else (each,))
+    ]
+    others = [
+        x
+        for x in given
+        if not isinstance(x, torch.Tensor) and hasattr(type(x), "__torch_function__")
+    ]
+    if not others:
+        return None
+    return (handle_torch_function(function, others, *args, **options),)
+
+
 def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
     """Raise TypeError for an argument that is not a tensor."""
     for what, x in tensors:
@@ -170,6 +197,10 @@ def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
             raise TypeError(
                 f"{what} is {named_type(x)}, not a torch.Tensor; tilewise.matmul takes the arrays "
                 "of other libraries"
+            )
+        if x is not None and type(x) not in _PLAIN and x.is_nested:
+            raise TypeError(
+                f"{what} is a nested tensor; multiply its values, which are one dense tensor"
             )
 
 
@@ -187,6 +218,25 @@ def _check_out(tensors: Iterable[tuple[str, Tensor | None]]) -> None:
                 f"{what} requires a gradient, and autograd can't record a product that is written "
                 "to out; leave out out=, or call it under torch.no_grad()"
             )
+
+
+def _check_uncast(
+    a: Tensor, b: Iterable[Tensor], outs: Iterable[Tensor | None], out_dtype: Any
+) -> None:
+    """Refuse, under autocast, an ``out`` that would be right if autocast cast A and B."""
+    taken = {a.dtype, getattr(torch, ACCUMULATORS.get(dtype_name(a.dtype), "float32"))}
+    fit = all(x.dtype == a.dtype for x in b)
+    if not fit or any(x is not None and x.dtype not in taken for x in outs):
+        kinds = ", ".join(str(x.dtype) for x in (a, *b))
+        raise TypeError(
+            f"with out, autocast casts nothing, as with the out of PyTorch's own products, and a "
+            f"product of {kinds} can't be written to {_dtypes_of(outs)}; cast the tensors "
+            "yourself, or leave out out="
+        )
+
+
+def _dtypes_of(tensors: Iterable[Tensor | None]) -> str:
+    return ", ".join(str(x.dtype) for x in tensors if x is not None)
 
 
 def _kernel(

@@ -82,7 +82,7 @@ def replace_linears(
     Raises
     ------
     TypeError
-        If ``model`` is not a module.
+        If ``model`` is not a module, or ``where`` is not a function.
 
     Examples
     --------
@@ -94,6 +94,11 @@ def replace_linears(
     """
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"model is {named_type(model)}, not a torch.nn.Module")
+    if where is not None and not callable(where):
+        raise TypeError(
+            f"where is {where!r}; it is a function of a module's name and the module, as "
+            "lambda name, module: name != 'head'"
+        )
     replaced, left = [], {}
     for name, module in model.named_modules():
         if not _is_linear(module):

@@ -58,7 +58,7 @@ def recorded(
             **place,
         )  # fmt: skip
         return by_pytorch(a, b, c, asked, sums, out_dtype)
-    if torch.is_autocast_enabled(a.device.type):
+    if is_under_autocast(a):
         _check_place(place)
         a, b, c = cast(a, b, c, out_dtype)
         with torch.autocast(a.device.type, enabled=False):
@@ -130,7 +130,7 @@ def in_graph(
     text, names, pairs, count, is_tuple, sums = made
     every = [operands[name] for name in names]
     is_recorded = torch.is_grad_enabled()
-    if torch.is_autocast_enabled(a.device.type):
+    if is_under_autocast(a):
         a, b, c = cast(a, b, c, out_dtype)
         of_b = b if type(b) is tuple else (b,)
     matrices = [a, *of_b, *([] if c is None else [c])]
@@ -252,6 +252,16 @@ def _check_place(place: Mapping[str, Any]) -> None:
         )
 
 
+def is_under_autocast(x: Tensor) -> bool:
+    """Whether autocast casts what lies where ``x`` does."""
+    place = x.device.type  # PyTorch raises where a device has no autocast, as meta
+    return place in AUTOCAST and bool(torch.is_autocast_enabled(place))
+
+
+AUTOCAST = ("cpu", "cuda")
+"""The types of devices that have it."""
+
+
 def cast(a: Tensor, b: Any, c: Tensor | None, out_dtype: Any) -> tuple[Tensor, Any, Any]:
     """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64."""
     place = a.device.type
@@ -282,7 +292,7 @@ def by_pytorch(
         raise ValueError("a product with pairs takes no C; pass it as an operand of the epilogue")
     library = library_of(a)
     assert library is not None
-    if torch.is_autocast_enabled(a.device.type):
+    if is_under_autocast(a):
         a, b, c = cast(a, b, c, dtype)
         of_b = b if asked.pairs == APART else (b,)
     _, name = dtypes(library, a, of_b[-1], c, (), dtype)
