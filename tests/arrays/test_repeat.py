@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,43 @@ def test_records_are_bounded(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     call = None, None, 1, 0, False, False, None, "auto"
     kept = [repeat.find(x, x, *call)[1] for x in shapes]
     assert kept == [None, None, records[2]]
+
+
+def test_one_launch_with_one_new_result_is_repeated_by_itself(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the general way does it; where the new result is not aligned, the call is planned anew."""
+    library, launched = library_of(torch.zeros(1)), list[Any]()
+    assert library is not None
+    monkeypatch.setattr(library, "stream", lambda _: 0)
+    context = SimpleNamespace(is_ready=True, ordinal=0)
+    launch: Any = SimpleNamespace(enqueue=lambda stream, where: launched.append(where))
+    gpu: Any = SimpleNamespace(context=context)
+    x, w, result = torch.ones(4, 4), torch.ones(4, 4), torch.empty(4, 4)
+    repeated = repeat.record(
+        library, gpu, (launch,), matrices=(x, w), operands=[x[0]], results=[result], c=None,
+        are_given=False, is_tuple=False,
+    )  # fmt: skip
+    assert repeated.single is not None
+    general = repeated._replace(single=None)
+    for way in (repeated, general):
+        found = way.run([x.data_ptr(), w.data_ptr(), 48])
+        assert found.shape == result.shape
+        order = (x.data_ptr(), w.data_ptr(), 0, found.data_ptr(), 0, 48)
+        assert launched.pop() == order
+    odd = torch.empty(40)[1:17].view(4, 4)
+    for way in (repeated, general):
+        crooked = repeat._single(library, gpu, launch, lambda: odd, way.arranged)
+        assert crooked([x.data_ptr(), w.data_ptr(), 48]) is None
+        assert way._replace(single=None, results=(lambda: odd,)).run([0, 0, 0]) is None
+    assert not launched
+    for several in ({"is_tuple": True}, {"workspace": result}):
+        given: dict[str, Any] = {"is_tuple": False, **several}
+        more = repeat.record(
+            library, gpu, (launch,), matrices=(x, w), operands=[], results=[result], c=None,
+            are_given=False, **given,
+        )  # fmt: skip
+        assert more.single is None
 
 
 @contextmanager

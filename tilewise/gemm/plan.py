@@ -162,7 +162,7 @@ def offers(product: AnyProduct, chip: Chip | None) -> list[Offer]:
 
 def kept_offer(product: AnyProduct, chip: Chip | None) -> Offer | None:
     """Return the offer that was measured to be the fastest and kept; None if there is none."""
-    if chip is None or product.parts:
+    if chip is None or isinstance(product, Grouped) or product.parts:
         return None
     entry = kept.find(product, chip)
     if entry is not None:
