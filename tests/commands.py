@@ -109,3 +109,21 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "own.cu"
     path.write_text(SOURCE)
     return path
+
+
+RunWatch = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> RunWatch:
+    """Runs ``tilewise watch`` in a folder of its own: its exit code, and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        code = main(["watch", *map(str, words)])
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return call

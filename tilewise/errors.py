@@ -13,6 +13,21 @@ from tilewise.launch import Finding, in_groups
 MOST_SHOWN = 4
 """The most groups of findings, each of one kind at one line, that an error's message shows."""
 
+ADVICE = {
+    "out of bounds": "Compare the index with the array's size before the access, for every thread "
+    "of the last block too.",
+    "misaligned": "An access of 8 or 16 bytes needs an address that is a multiple of that; where a "
+    "row may begin elsewhere, use narrower accesses for it.",
+    "uninitialised": "Something reads memory before anybody wrote it: look for a value that is "
+    "not set at the edges, or a barrier between the write and the read.",
+    "race": "Two threads touch one place, one of them writes, and nothing says who is first: a "
+    "barrier between them orders the threads of a block, and an atomic makes one update of a read "
+    "and a write.",
+    "barrier": "Every thread of the block has to reach the same barrier: no return, and no "
+    "condition on the thread, may stand before it.",
+}
+"""What to look for, by the kind of what a check found."""
+
 
 class TilewiseError(Exception):
     """The base of the errors that tilewise itself defines."""

@@ -267,12 +267,15 @@ class Launchable(ABC):
         Returns
         -------
         Watch
-            The recording, without a check of the result. A small launch is also run whole, so that
-            faults of other blocks are found.
+            Without a check of the result. A small launch is run whole too, so that faults of other
+            blocks are found. Where a check finds a fault, the page ends there, and ``.fault`` of
+            the result has the error that :meth:`launch` raises.
 
         Raises
         ------
-        CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+        CompileError, LaunchError, MemoryError, ValueError, TypeError
+        CheckError
+            If a check finds a fault of a block that is not there when the block runs by itself.
 
         Examples
         --------

@@ -245,7 +245,7 @@ def test_watch(tilewise: Tilewise) -> None:
     words = ("--grid", "2,2", "--block", "32,32", "--args", "random:mxn", "empty:n,m", 40, 50)
     found = tilewise("watch", "k.cu:transpose", *words, "--trace", "t.json", "--at", "1,1")
     assert (found.code, found.err) == (0, "")
-    assert found.out.startswith("k_transpose.html: written, 0.")
+    assert found.out.startswith("k_transpose.html: written; open")
     assert "no result is compared" in " ".join(found.out.split())
     trace = json.loads(Path("t.json").read_text())
     assert trace["problem"] is None

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import RunWatch
 from player import classes, of_rung, recorded
 from reference import thorough
 
-from tilewise.cli.main import main
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import rung
 from tilewise.ladder.watched import sizes_of_two
@@ -255,20 +255,6 @@ def test_one_product_and_one_tile() -> None:
         sizes_of_two(rung("warp_tile"), rung("vectorized"), tile=5)
 
 
-@pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        code = main(["watch", *map(str, words)])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
 MINE = """
 extern "C" __global__ void mine(int m, int n, int k, real alpha, const real* a, int lda,
                                 const real* b, int ldb, real beta, real* c, int ldc)
@@ -282,12 +268,10 @@ extern "C" __global__ void mine(int m, int n, int k, real alpha, const real* a, 
 """
 
 
-def test_a_page_of_two(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path, browser: Any
-) -> None:
+def test_a_page_of_two(run_watch: RunWatch, tmp_path: Path, browser: Any) -> None:
     (tmp_path / "own.cu").write_text(MINE)
     # A wrong kernel beside the reference: the page is written, and the exit code says it.
-    code, out, _ = run("own.cu:mine", "--beside", "tiled")
+    code, out, _ = run_watch("own.cu:mine", "--beside", "tiled")
     assert code == 1
     assert "mine: C = A·B, m = 16, n = 16, k = 24, float32, tile 8\ncheck  WRONG" in out
     assert "tiled: C = A·B, m = 16, n = 16, k = 24, float32, tile 8\ncheck  right" in out
@@ -302,19 +286,19 @@ def test_a_page_of_two(
     assert wrong.startswith("WRONG against float64: max error 0.2")
     assert right.startswith("right against float64")
     tab.close()
-    code, out, _ = run("coalesced", "--beside", "own.cu:mine", "-D", "UNUSED=1", "--json")
+    code, out, _ = run_watch("coalesced", "--beside", "own.cu:mine", "-D", "UNUSED=1", "--json")
     document = json.loads(out)
     assert (code, document["correct"], document["beside"]["correct"]) == (1, True, False)
     assert document["beside"]["kernel"] == "mine"
     assert document["tile"] == document["beside"]["tile"]
 
 
-def test_a_launch_beside_another(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_a_launch_beside_another(run_watch: RunWatch, tmp_path: Path) -> None:
     (tmp_path / "own.cu").write_text(SCALES)
     words = ("--grid", 8, "--block", 32, "--args", "n=256", "a=arange:n", "b=zeros:n")
-    code, out, err = run("own.cu:rows", "--beside", "own.cu:strided", *words)
+    code, out, err = run_watch("own.cu:rows", "--beside", "own.cu:strided", *words)
     assert (code, err) == (0, "")
-    assert out.startswith("own_rows_beside_own_strided.html: written, 0.")
+    assert out.startswith("own_rows_beside_own_strided.html: written; open")
 
 
 @pytest.mark.parametrize(
@@ -327,10 +311,8 @@ def test_a_launch_beside_another(run: Callable[..., tuple[int, str, str]], tmp_p
         (["tiled", "--beside", "naive", "-D", "X=1"], "-D is for FILE.cu:NAME"),
     ],
 )
-def test_bad_input(
-    words: list[str], message: str, run: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
-    code, _, err = run(*words)
+def test_bad_input(words: list[str], message: str, run_watch: RunWatch, tmp_path: Path) -> None:
+    code, _, err = run_watch(*words)
     assert code == 2
     assert message in " ".join(err.split())
     assert not list(tmp_path.iterdir())

@@ -30,7 +30,7 @@ from tilewise.lens.tours.stop import Stop, Tour, ask
 from tilewise.lens.tours.tiles import ratio
 from tilewise.lens.trace import record
 
-HTML = Path(tilewise.lens.tours.__path__[0]).parents[0] / "player" / "player.html"
+HTML = Path(tilewise.lens.tours.__path__[0]).parents[0] / "player" / "one.html"
 NAMES = [each.name for each in RUNGS]
 # Those that are emulated in a second; the others take some.
 QUICK = NAMES[:8]

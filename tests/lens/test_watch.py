@@ -6,18 +6,16 @@ import html
 import importlib.util
 import json
 import re
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from commands import SOURCE
+from commands import SOURCE, RunWatch
 from reference import thorough
 
 from tilewise.cli.commands.watch import page_name
-from tilewise.cli.main import main
 from tilewise.kernel import Kernel
 from tilewise.lens import animation
 from tilewise.lens.trace import record
@@ -28,32 +26,18 @@ needs_pictures = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[..., tuple[int, str, str]]:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        code = main(["watch", *map(str, words)])
-        printed = capsys.readouterr()
-        return code, printed.out, printed.err
-
-    return call
-
-
-def test_a_page(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
-    code, out, err = run("tiled")
+def test_a_page(run_watch: RunWatch, tmp_path: Path) -> None:
+    code, out, err = run_watch("tiled")
     assert (code, err) == (0, "")
-    assert out.startswith("tiled.html: written, 0.")
+    assert out.startswith("tiled.html: written; open")
     page = (tmp_path / "tiled.html").read_text()
     assert len(page.encode()) < 2_000_000
     assert not re.search(r"""(src|href)=["']?(https?:)?//""", page), "the page asks the network"
 
 
-def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_the_trace_too(run_watch: RunWatch, tmp_path: Path) -> None:
     words = ("tiled", "-m", 3, "-n", 3, "-k", 3, "--tile", 2, "--block", "1,1", "-o", "p.html")
-    code, _, _ = run(*words, "--trace", "t.json")
+    code, _, _ = run_watch(*words, "--trace", "t.json")
     assert code == 0
     trace = json.loads((tmp_path / "t.json").read_text())
     assert (trace["format"], trace["version"]) == ("tilewise trace", 1)
@@ -88,19 +72,17 @@ def test_the_trace_too(run: Callable[..., tuple[int, str, str]], tmp_path: Path)
         (["there.cu"], "say which kernel in it"),
     ],
 )
-def test_bad_input(
-    words: list[str], message: str, run: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_bad_input(words: list[str], message: str, run_watch: RunWatch, tmp_path: Path) -> None:
     if {"--gif", "--frames"} & set(words):
         pytest.importorskip("matplotlib")
-    code, _, err = run(*words)
+    code, _, err = run_watch(*words)
     assert code == 2
     assert message in " ".join(err.split())
     assert not list(tmp_path.iterdir())
 
 
 def test_the_page_and_the_trace_name_the_file_and_the_kernel(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+    run_watch: RunWatch, tmp_path: Path
 ) -> None:
     (tmp_path / "below").mkdir()
     for file in ("own.cu", "below/own.cu"):
@@ -110,7 +92,7 @@ def test_the_page_and_the_trace_name_the_file_and_the_kernel(
         (["below/own.cu:talks"], "own.cu:talks", "own.cu"),
         (["tiled"], "tiled", "05_tiled.cu"),
     ):
-        assert run(*words, "-o", "p.html", "--trace", "t.json")[0] == 0
+        assert run_watch(*words, "-o", "p.html", "--trace", "t.json")[0] == 0
         trace = json.loads((tmp_path / "t.json").read_text())
         assert (trace["title"], trace["file"]) == (title, file)
         assert f"<title>{title} - tilewise</title>" in (tmp_path / "p.html").read_text()
@@ -118,10 +100,10 @@ def test_the_page_and_the_trace_name_the_file_and_the_kernel(
     assert "<title>talks - tilewise</title>" in from_text.page
 
 
-def test_another_signature(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_another_signature(run_watch: RunWatch, tmp_path: Path) -> None:
     path = tmp_path / "own.cu"
     path.write_text('extern "C" __global__ void own(float* x) { x[0] = 1; }')
-    code, _, err = run("own.cu:own")
+    code, _, err = run_watch("own.cu:own")
     assert code == 2
     assert "own takes 1 arguments, not 11" in err
     assert "has the signature own(int m, int n, int k, real alpha, const real* a" in err
@@ -129,9 +111,9 @@ def test_another_signature(run: Callable[..., tuple[int, str, str]], tmp_path: P
 
 
 @thorough
-def test_a_long_run_is_cut(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_a_long_run_is_cut(run_watch: RunWatch, tmp_path: Path) -> None:
     """At a size that this page can hold: the rest is not run."""
-    code, out, err = run("single_thread", "-m", 300, "-n", 300, "-k", 300)
+    code, out, err = run_watch("single_thread", "-m", 300, "-n", 300, "-k", 300)
     assert (code, err) == (0, "")
     assert re.search(r"block \(0, 0, 0\) is cut: its first [\d,]+ steps are kept", out)
     assert "C is not checked: it was not run to its end" in out
@@ -220,11 +202,11 @@ def test_frames_of_two_buffers() -> None:
 
 
 @needs_pictures
-def test_pictures(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_pictures(run_watch: RunWatch, tmp_path: Path) -> None:
     from PIL import Image
 
     words = ("tiled", "-m", 4, "-n", 4, "-k", 4, "--tile", 2, "--gif", "t.gif", "--frames", "f")
-    code, out, _ = run(*words)
+    code, out, _ = run_watch(*words)
     assert code == 0
     # Those of the first block, its tile of C, the tiles of the three others, and the finished C.
     assert "t.gif and f: 11 frames" in out
@@ -235,12 +217,12 @@ def test_pictures(run: Callable[..., tuple[int, str, str]], tmp_path: Path) -> N
         assert getattr(gif, "n_frames", 1) == 11
         assert gif.size == (650, 660)
     # The folder is there now.
-    assert run("tiled", "-m", 2, "-n", 2, "-k", 2, "--tile", 2, "--frames", "f")[0] == 0
+    assert run_watch("tiled", "-m", 2, "-n", 2, "-k", 2, "--tile", 2, "--frames", "f")[0] == 0
 
 
 @pytest.mark.parametrize(("module", "package"), [("matplotlib", "matplotlib"), ("PIL", "pillow")])
 def test_pictures_need_packages(
-    module: str, package: str, run: Callable[..., tuple[int, str, str]], tmp_path: Path,
+    module: str, package: str, run_watch: RunWatch, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     there = importlib.util.find_spec
@@ -251,17 +233,17 @@ def test_pictures_need_packages(
         return None if name == module else there(name, *rest)
 
     monkeypatch.setattr(importlib.util, "find_spec", find)
-    code, _, err = run("tiled", "--gif", "t.gif")
+    code, _, err = run_watch("tiled", "--gif", "t.gif")
     assert code == 2
     assert f"pip install {package}" in " ".join(err.split())
     assert not list(tmp_path.iterdir())
 
 
 def test_sizes_from_python_and_from_the_command_line_are_the_same(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+    run_watch: RunWatch, tmp_path: Path
 ) -> None:
     for name in ("single_thread", "naive", "tiled", "tiled_conflicts"):
-        code, out, _ = run(name, "--trace", "t.json")
+        code, out, _ = run_watch(name, "--trace", "t.json")
         assert code == 0
         assert json.loads((tmp_path / "t.json").read_text()) == watch(name).trace.to_dict()
         assert f"\n{name}: C = A·B, m = " in out
@@ -332,15 +314,15 @@ def test_sentences_on_wide_accesses_name_all_columns() -> None:
 
 
 def test_a_wrong_kernel_is_watched_and_said_to_be_wrong(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path
+    run_watch: RunWatch, tmp_path: Path
 ) -> None:
     (tmp_path / "own.cu").write_text(SOURCE)
-    code, out, _ = run("own.cu:forgets_last")
+    code, out, _ = run_watch("own.cu:forgets_last")
     assert code == 1
     assert "forgets_last: C = A·B, m = 16, n = 16, k = 24, float32, tile 8\ncheck  WRONG" in out
     assert (tmp_path / "own_forgets_last.html").exists()
-    assert run("own.cu:talks")[0] == 0
-    code, out, _ = run("own.cu:forgets_last", "--json")
+    assert run_watch("own.cu:talks")[0] == 0
+    code, out, _ = run_watch("own.cu:forgets_last", "--json")
     document = json.loads(out)
     assert (code, document["correct"], document["tile"]) == (1, False, 8)
     assert document["written"] == {"page": "own_forgets_last.html"}
@@ -348,21 +330,19 @@ def test_a_wrong_kernel_is_watched_and_said_to_be_wrong(
 
 
 def test_what_is_too_large_to_be_run_whole_is_said_not_to_be_checked(
-    run: Callable[..., tuple[int, str, str]],
+    run_watch: RunWatch,
 ) -> None:
-    code, out, _ = run("naive", "-m", 512, "-n", 512, "-k", 9, "--block", "1,1")
+    code, out, _ = run_watch("naive", "-m", 512, "-n", 512, "-k", 9, "--block", "1,1")
     assert code == 0
     assert "not checked" in out
 
 
-def test_kernels_of_one_name_have_pages_of_their_own(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def test_kernels_of_one_name_have_pages_of_their_own(run_watch: RunWatch, tmp_path: Path) -> None:
     (tmp_path / "b").mkdir()
     for file in ("one.cu", "two.cu", "b/one.cu"):
         (tmp_path / file).write_text(SOURCE)
-        assert run(f"{file}:talks", "-m", 2, "-n", 2, "-k", 2, "--tile", 2)[0] == 0
-    assert run(f"{tmp_path}/b/two.cu:talks")[0] == 2
+        assert run_watch(f"{file}:talks", "-m", 2, "-n", 2, "-k", 2, "--tile", 2)[0] == 0
+    assert run_watch(f"{tmp_path}/b/two.cu:talks")[0] == 2
     pages = {path.name for path in tmp_path.glob("*.html")}
     assert pages == {"one_talks.html", "two_talks.html", "b-one_talks.html"}
     assert page_name(f"{tmp_path}/b/one.cu:space::talks<1>") == "b-one_space_talks_1"

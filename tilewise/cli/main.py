@@ -41,8 +41,9 @@ from tilewise.cli.commands import (
 )
 from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
+from tilewise.cli.failure import failed, told
 from tilewise.cli.interrupt import Interruptible, ended_at_once
-from tilewise.cli.usage import help_of, sentence, with_options
+from tilewise.cli.usage import help_of, sentence
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -140,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return UNREAD
         except OSError as error:  # a full disk
             _forget_output()
-            return _told(f"can't write to standard output: {error.strerror or error}", BAD)
+            return told(f"can't write to standard output: {error.strerror or error}", BAD)
     return code
 
 
@@ -211,24 +212,4 @@ def _as_json(words: Sequence[str]) -> bool:
 def _fail(
     error: BaseException, message: str, code: int, words: Sequence[str], hint: str = ""
 ) -> int:
-    """Say what was wrong, on standard error and, with --json, on standard output."""
-    message = with_options(message)
-    if _as_json(words):
-        findings = error.findings if isinstance(error, CheckError) else ()
-        document: dict[str, Any] = {"error": message, "kind": type(error).__name__}
-        if findings:
-            document["findings"] = [
-                {**finding.to_dict(), "message": with_options(finding.message)}
-                for finding in findings
-            ]
-        print_json(document)
-    return _told(message, code, hint)
-
-
-def _told(message: str, code: int, hint: str = "") -> int:
-    """Print what was wrong to standard error, if it is open."""
-    from tilewise.cli import show
-
-    with suppress(OSError):
-        show.error(message, hint)
-    return code
+    return failed(error, message, code, as_json=_as_json(words), hint=hint)

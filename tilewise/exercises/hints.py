@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from tilewise.counted import Counters
 from tilewise.devices.occupancy import occupancy
+from tilewise.errors import ADVICE
 from tilewise.exercises.cases import WARP, Case
 from tilewise.exercises.goals import GoalResult
 from tilewise.exercises.running import Outcome, Wrong
@@ -25,25 +26,12 @@ _SUMS = {
     "shared_requests": ("shared_load_requests", "shared_store_requests"),
     "shared_bank_conflicts": ("shared_load_bank_conflicts", "shared_store_bank_conflicts"),
 }
-_OF_FAULTS = {
-    "out of bounds": "Compare the index with the array's size before the access, for every thread "
-    "of the last block too.",
-    "misaligned": "An access of 8 or 16 bytes needs an address that is a multiple of that; where a "
-    "row may begin elsewhere, use narrower accesses for it.",
-    "uninitialised": "Something reads memory before anybody wrote it: look for a value that is "
-    "not set at the edges, or a barrier between the write and the read.",
-    "race": "Two threads touch one place, one of them writes, and nothing says who is first: a "
-    "barrier between them orders the threads of a block, and an atomic makes one update of a read "
-    "and a write.",
-    "barrier": "Every thread of the block has to reach the same barrier: no return, and no "
-    "condition on the thread, may stand before it.",
-}
 
 
 def of_findings(findings: Iterable[Finding]) -> list[str]:
     """Return advice for each kind of fault."""
     kinds: dict[str, None] = dict.fromkeys(each.kind for each in findings)
-    return [_OF_FAULTS[kind] for kind in kinds if kind in _OF_FAULTS]
+    return [ADVICE[kind] for kind in kinds if kind in ADVICE]
 
 
 def of_result(outcome: Outcome) -> list[str]:

@@ -22,7 +22,7 @@ FORMAT, VERSION = "tilewise trace", 1
 # The programs, in the order in which their parts use one another.
 _VIEWS = (
     "origins.js", "slides.js", "state.js", "conflicts.js", "sectors.js", "story.js", "beats.js",
-    "grids.js", "sum.js", "arrays.js", "requests.js", "turns.js", "lanes.js", "pieces.js",
+    "faults.js", "grids.js", "sum.js", "arrays.js", "requests.js", "turns.js", "lanes.js", "pieces.js",
     "cost.js", "transport.js",
 )  # fmt: skip
 PROGRAM = (
@@ -30,7 +30,8 @@ PROGRAM = (
     "player.js", "tour.css", "cover.js", "tour.js", "opening.js",
 )  # fmt: skip
 BESIDE = (*_VIEWS, "beside.js")
-_BODY = re.compile(r"<!-- body -->.*<!-- /body -->", re.DOTALL)
+_FOOT = re.compile(r"<!-- foot: (\w+) -->\n")
+_MARK = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(trace: Mapping[str, Any]) -> str:
@@ -54,7 +55,7 @@ def page(trace: Mapping[str, Any]) -> str:
     """
     _check(trace)
     return _whole(
-        _text("player.html"), PROGRAM, _title(trace), _data(trace),
+        "one.html", PROGRAM, _title(trace), _data(trace),
         _data([_costs(trace, number) for number in range(len(trace["blocks"]))]),
         _data(tour_of(trace).to_dict()),
     )  # fmt: skip
@@ -101,8 +102,7 @@ def page_of_two(
         "traces": traces, "titles": titles, "costs": list(zip(*spent, strict=True)), "pairs": pairs,
         "told": list(told),
     }  # fmt: skip
-    shell = _BODY.sub(lambda _: _text("beside.html"), _text("player.html"))
-    return _whole(shell, BESIDE, " beside ".join(titles), _data(data), "", "")
+    return _whole("beside.html", BESIDE, " beside ".join(titles), _data(data), "", "")
 
 
 def _check(trace: Mapping[str, Any]) -> None:
@@ -133,16 +133,28 @@ def _data(value: Any) -> str:
 
 
 def _whole(
-    shell: str, program: Sequence[str], title: str, trace: str, spent: str, guide: str
+    body: str, program: Sequence[str], title: str, trace: str, spent: str, guide: str
 ) -> str:
+    """The page with the body of a file."""
     parts = {
         "title": html.escape(f"{title} - tilewise"),
         "style": _text("player.css"),
         "program": _packed("\n".join(map(_part, program))),
         "trace": trace, "costs": spent, "guide": guide,
     }  # fmt: skip
-    # All at once, so that the inserted parts are not searched for marks.
-    return re.sub(r"\{\{(\w+)\}\}", lambda mark: parts[mark[1]], shell)
+    # All at once: what is put in is not looked through for marks.
+    return _filled(_filled(_text("player.html"), {"body": _body(body)}), parts)
+
+
+def _body(name: str) -> str:
+    """A body, and below it the foot that all have, with what this one's file gives for it."""
+    body, *given = _FOOT.split(_text(name))
+    return body + _filled(_text("foot.html"), dict(zip(given[::2], given[1::2], strict=True)))
+
+
+def _filled(text: str, parts: Mapping[str, str]) -> str:
+    """A text with its marks replaced by what ``parts`` has for them; others stay."""
+    return _MARK.sub(lambda mark: parts.get(mark[1], mark[0]), text)
 
 
 def _part(name: str) -> str:

@@ -83,7 +83,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Shared:
-    """An array in shared memory."""
+    """An array in shared memory; one of one dimension is flat: rows are only how it is drawn."""
 
     name: str
     offset: int
@@ -91,9 +91,12 @@ class Shared:
     element: int
     rows: int
     columns: int
+    is_flat: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Plain data for JSON."""
+        found = asdict(self)
+        return found | ({"flat": True} if found.pop("is_flat") else {})
 
 
 @dataclass(frozen=True)
@@ -326,6 +329,8 @@ def _said(scene: Scene, at: npt.NDArray[np.int64], width: int) -> str:
             place = _elements(width, (at - array.offset) // array.element, array.element)
             rows, columns = place // array.columns, place % array.columns
             what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
+            if array.is_flat:
+                what = f"{array.name}, {_span('element', place)}"
     return what
 
 

@@ -15,13 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.recording.events import NOWHERE, Event, Move, Recording, Sync
+from tilewise.devices.emulator.recording.events import (
+    NOWHERE,
+    Event,
+    Fault,
+    Move,
+    Recording,
+    Sync,
+)
+from tilewise.lens import faulty
 from tilewise.lens.piece_origins import Origins, needed
 from tilewise.lens.sentences import Scene, say
 from tilewise.lens.stages import Stages
 from tilewise.lens.tables import NOTHING, Tables
 from tilewise.lens.terms import Terms
-from tilewise.places import Dim3
 from tilewise.precision import HALVES
 
 
@@ -54,11 +61,12 @@ class Writer:
         self.tables = Tables()
         self._numbers: dict[int, int] = {}
 
-    def block(self, index: Dim3, recording: Recording) -> dict[str, Any]:
-        """Return one block's part of the trace."""
-        events = recording.events
+    def block(self, recording: Recording) -> dict[str, Any]:
+        """One block's part of the trace."""
+        fault = recording.fault
+        events = recording.events if fault is None else faulty.up_to(fault, recording.events)
         threads = math.prod(self.scene.block)
-        owners = None if recording.is_cut or not self.is_product else {
+        owners = None if recording.is_cut or fault or not self.is_product else {
             int(t) for e in events if (e.kind, e.space) == ("store", "global") for t in e.threads
         }  # fmt: skip
         steps: list[dict[str, Any]] = []
@@ -75,15 +83,28 @@ class Writer:
             if made_of := terms.see(event, numbers[-1]):
                 steps[-1]["terms"] = made_of
         stages = Stages(events, numbers).to_list()
+        first = _first(steps)
+        if fault is not None:
+            first = len(steps)
+            steps.append(self._fault(fault, steps[-1]["phase"] if steps else None))
         return {
-            "index": list(index), "cut": recording.is_cut, "first": _first(steps), "steps": steps,
+            "index": list(recording.block), "cut": recording.is_cut, "first": first, "steps": steps,
             **({"stages": stages} if stages else {}),
+        }  # fmt: skip
+
+    def _fault(self, fault: Fault, phase: int | None) -> dict[str, Any]:
+        """The step that a fault keeps from being done, or in which it is told."""
+        sentence, why = faulty.say(self.scene, fault)
+        return {
+            "i": self._number(fault.op, fault.line), "line": fault.line, "kind": faulty.KIND,
+            "threads": _runs(faulty.threads(fault)), "phase": phase, "say": sentence, "why": why,
+            "fault": faulty.where(self.scene, fault),
         }  # fmt: skip
 
     def _step(self, event: Event, phase: int | None, owners: set[int] | None) -> dict[str, Any]:
         sentence, why = say(self.scene, event, owners)
         step: dict[str, Any] = {
-            "i": self._instruction(event), "line": event.line, "kind": event.kind,
+            "i": self._number(event.op, event.line), "line": event.line, "kind": event.kind,
             "threads": _runs(event.threads), "phase": phase, "say": sentence,
         }  # fmt: skip
         if why:
@@ -177,12 +198,13 @@ class Writer:
         rows = np.ascontiguousarray(values).reshape(len(values), -1).view(dtype)
         return rows[:, 0] if rows.shape[1] == 1 else rows
 
-    def _instruction(self, event: Event) -> int:
-        if event.op not in self._numbers:
-            self._numbers[event.op] = len(self.instructions)
-            text = str(self.program.instructions[event.op])
-            self.instructions.append({"line": event.line, "text": text})
-        return self._numbers[event.op]
+    def _number(self, op: int, line: int | None) -> int:
+        """An instruction's place among those that steps refer to."""
+        if op not in self._numbers:
+            self._numbers[op] = len(self.instructions)
+            text = str(self.program.instructions[op])
+            self.instructions.append({"line": line, "text": text})
+        return self._numbers[op]
 
 
 def phases(events: Sequence[Event], threads: int) -> list[int | None]:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.recording.events import MOST_EVENTS, check_blocks
+from tilewise.errors import CheckError
 from tilewise.kernel import Kernel
 from tilewise.ladder.prepared import kernel_of
 from tilewise.ladder.rungs import Rung
@@ -36,9 +37,19 @@ FORMAT, VERSION = "tilewise trace", 1
 
 @dataclass(frozen=True, repr=False)
 class Trace(Shown):
-    """A recorded launch as plain data, in the format of docs/trace.md."""
+    """A recorded launch.
+
+    Attributes
+    ----------
+    data : mapping
+        As docs/trace.md has it.
+    fault : CheckError or None
+        What ended the run, where it was to end with a fault; then the first of its blocks is the
+        one that has the fault.
+    """
 
     data: Mapping[str, Any]
+    fault: CheckError | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -72,6 +83,7 @@ def record(
     seed: int = 0,
     arch: str = DEFAULT_ARCH,
     most: int = MOST_EVENTS,
+    stops_at_fault: bool = False,
 ) -> Trace:
     """Run some blocks of C = alpha A B + beta C, and record what they do.
 
@@ -88,8 +100,11 @@ def record(
     arch : str
         The architecture to compile for.
     most : int
-        The most events of a block that are kept; a longer run ends there, and the trace says that
-        it is cut. A run whose events have too many threads is cut too.
+        Events of a block that are kept; a longer run ends there, and the trace says that it is
+        cut. So does one whose events have too many threads.
+    stops_at_fault : bool
+        Whether a fault of a block that is recorded ends the run, and is its last step; else, and
+        where it is a fault of another block, the error is raised.
 
     Raises
     ------
@@ -111,21 +126,25 @@ def record(
     values = (gemm.a, gemm.b, gemm.c if gemm.beta else None)
     return _traced(
         emulator, product.kernel, compiled, placed.launch, chosen, most, places, values,
-        gemm.dtype, product.problem, _title(target),
+        gemm.dtype, product.problem, _title(target), stops_at_fault,
     )  # fmt: skip
 
 
 def record_launch(
-    prepared: Prepared, *, blocks: Sequence[Dim3] = (), most: int = MOST_EVENTS
+    prepared: Prepared,
+    *,
+    blocks: Sequence[Dim3] = (),
+    most: int = MOST_EVENTS,
+    stops_at_fault: bool = False,
 ) -> Trace:
     """Run some blocks of any launch, and record what they do.
 
     Parameters
     ----------
     prepared : Prepared
-        The launch, as :func:`tilewise.specs.run.prepare` returns it.
-    blocks, most
-        The arguments of :func:`record`.
+        The launch, as :func:`tilewise.specs.run.prepare` reads it.
+    blocks, most, stops_at_fault
+        As :func:`record` takes them.
 
     Raises
     ------
@@ -137,7 +156,9 @@ def record_launch(
         limits=kernel.limits, cooperative=prepared.cooperative,
     )  # fmt: skip
     names = [x.name for x in prepared.arguments.each]
-    return record_args(emulator, kernel, prepared.compiled, launch, names, blocks, most)
+    return record_args(
+        emulator, kernel, prepared.compiled, launch, names, blocks, most, stops_at_fault
+    )
 
 
 def record_args(
@@ -148,6 +169,7 @@ def record_args(
     names: Sequence[str],
     blocks: Sequence[Dim3] = (),
     most: int = MOST_EVENTS,
+    stops_at_fault: bool = False,
 ) -> Trace:
     """Run some blocks of a launch with any arguments, and record what they do.
 
@@ -159,9 +181,9 @@ def record_args(
     launch : Launch
         The launch; its NumPy arrays are copied, and none changes.
     names : sequence of str
-        The names of its arguments.
-    blocks, most
-        The arguments of :func:`record`.
+        What its arguments are called.
+    blocks, most, stops_at_fault
+        As :func:`record` takes them.
 
     Raises
     ------
@@ -174,7 +196,7 @@ def record_args(
     return _traced(
         emulator, kernel, compiled, replace(launch, args=args), chosen, most, places,
         tuple(host for *_, host in arrays), dtypes.pop() if len(dtypes) == 1 else None, None,
-        _title(kernel),
+        _title(kernel), stops_at_fault,
     )  # fmt: skip
 
 
@@ -211,6 +233,7 @@ def _traced(
     dtype: np.dtype[Any] | None,
     problem: Mapping[str, Any] | None,
     title: str,
+    stops_at_fault: bool,
 ) -> Trace:
     """Return the trace of a launch on the emulator.
 
@@ -226,14 +249,17 @@ def _traced(
     problem : mapping or None
         The problem, if it is a product.
     title : str
+    stops_at_fault : bool
+        As :func:`record` takes it.
     """
-    report, recordings = emulator.record(compiled, launch, chosen, most)
+    report, recordings = emulator.record(
+        compiled, launch, chosen, most, stops_at_fault=stops_at_fault
+    )
+    recordings = tuple(sorted(recordings, key=lambda each: each.fault is None))
     program = recordings[0].program
     shared = shared_arrays(program, compiled, dtype, kernel.defines, launch.shared)
     writer = Writer(program, Scene(launch.block, places, shared), dtype, problem is not None)
-    written = [
-        writer.block(index, recording) for index, recording in zip(chosen, recordings, strict=True)
-    ]
+    written = [writer.block(recording) for recording in recordings]
     data = {
         "format": FORMAT, "version": VERSION, "title": title, "kernel": kernel.name,
         "file": Path(compiled.file).name, "source": compiled.source, "arch": emulator.arch,
@@ -251,7 +277,8 @@ def _traced(
     }  # fmt: skip
     if compiled.source_doubt:
         data["source_note"] = compiled.source_doubt
-    return Trace(data)
+    fault = recordings[0].fault
+    return Trace(data, None if fault is None else fault.error)
 
 
 def _title(target: Rung | Launchable) -> str:

@@ -14,7 +14,7 @@ from tilewise.compiler import Compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.devices.emulator.ptx.program import Program, plain_name
 from tilewise.lens.declarations import element_size, extents
-from tilewise.lens.sentences import Place, Shared
+from tilewise.lens.sentences import FLAT, Place, Shared
 from tilewise.lens.steps import plain_numbers
 from tilewise.pointer import Pointer
 from tilewise.tensor_map import MappedArray
@@ -94,14 +94,17 @@ def shared_arrays(
         held = sizes.get(name, 0) or dynamic
         count = held // element
         columns = _columns(compiled.source, plain, count, defines)
-        found.append(Shared(plain, offset, held, element,
-                            count // columns if columns else 0, columns))  # fmt: skip
+        is_flat = not columns
+        columns = columns or min(count, FLAT)
+        rows = -(-count // columns) if columns else 0
+        found.append(Shared(plain, offset, held, element, rows, columns, is_flat))
     return tuple(found)
 
 
 def _columns(source: str, name: str, count: int, defines: Mapping[str, Any]) -> int:
-    """Return the columns of a shared array: its last extent, if the source states it plainly."""
+    """Of a shared array of so many elements: its last extent, where the source says it plainly.
+
+    0 of an array of one dimension, and where the source does not say it.
+    """
     shape = extents(source, name, defines)
-    if shape and math.prod(shape) == count:
-        return shape[-1]
-    return min(count, 32) if count else 0
+    return shape[-1] if len(shape or ()) > 1 and math.prod(shape) == count else 0

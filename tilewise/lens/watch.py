@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import getfullargspec, unwrap
 from typing import Any, Never
@@ -11,10 +11,11 @@ from typing import Any, Never
 from tilewise.devices.arguments import bind
 from tilewise.devices.emulated import emulator
 from tilewise.devices.emulator import Emulator
+from tilewise.errors import CheckError
 from tilewise.kernel import Kernel
 from tilewise.ladder.prepared import arch_of, check_sizes, dtype_of, kernel_of
 from tilewise.ladder.problem import random_problem
-from tilewise.ladder.run import run
+from tilewise.ladder.run import RunResult, run
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.untouched import Untouched
@@ -58,14 +59,19 @@ class Watch(Paged):
     untouched: Untouched | None = None
 
     @property
+    def fault(self) -> CheckError | None:
+        """What a check of the emulator found; the page ends there. None where nothing was."""
+        return self.trace.fault
+
+    @property
     def verdict(self) -> Verdict | None:
         """Whether the product is correct, and what is wrong with it; None if it is not checked."""
         return None if self.check is None else Verdict(self.check, self.untouched)
 
     @property
     def correct(self) -> bool:
-        """Whether the product is not known to be wrong."""
-        return self.verdict is None or self.verdict.correct
+        """False where the product is known to be wrong, or a check found a fault."""
+        return self.fault is None and (self.verdict is None or self.verdict.correct)
 
     def beside(self, other: Watch) -> Beside:
         """Show this run beside another, in step by the work that each has done.
@@ -100,6 +106,8 @@ class Watch(Paged):
         found = {None: "", True: ", right", False: ", WRONG"}[
             None if self.check is None else self.correct
         ]
+        if self.fault is not None:
+            found = f", FAULT: {self.fault}"
         kernel = self.trace.to_dict()["kernel"]
         size = f"{len(self.page.encode()):,} bytes"
         return f"<watch {kernel}{found}: {size}; .save(path) writes the page>"
@@ -145,7 +153,8 @@ def watch(
     Returns
     -------
     Watch
-        The recording, with the check of the whole product if that is small.
+        With the check of the whole product, where that is small. Where a check of the emulator
+        finds a fault, the page ends there, and :attr:`Watch.fault` has it.
 
     Raises
     ------
@@ -154,7 +163,7 @@ def watch(
     CompileError, LaunchError
         If the kernel does not compile, or can't be launched.
     CheckError
-        If a check of the emulator found a fault.
+        If a check finds a fault of a block that is not there when the block runs by itself.
     ValueError
         If there is no such rung, or a size, a tile or a block is not one that it takes.
     TypeError
@@ -173,22 +182,63 @@ def watch(
         check_sizes(m, n, k)
     arch, dtype = arch_of(kernel, arch), dtype_of(kernel, dtype)
     at = sizes(kernel, m, n, k, tile, dtype)
-    trace = record(
-        kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,
-        blocks=blocks, seed=seed, arch=arch,
-    )  # fmt: skip
-    data = trace.to_dict()
-    whole = None
-    threads = math.prod((*data["grid"], *data["block"]))
-    if threads * at.k <= SMALL and not any(block["cut"] for block in data["blocks"]):
+
+    def recorded(blocks: Sequence[Dim3]) -> Trace:
+        return record(
+            kernel, at.m, at.n, at.k, dtype=dtype, tile=at.tile, alpha=alpha, beta=beta,
+            blocks=blocks, seed=seed, arch=arch, stops_at_fault=True,
+        )  # fmt: skip
+
+    def whole() -> RunResult:
         a, b, c = random_problem(at.m, at.n, at.k, dtype, seed)
-        whole = run(
+        return run(
             kernel, a, b, c if beta else None, alpha=alpha, beta=beta, tile=at.tile,
             device=emulator(arch),
         )  # fmt: skip
-    if whole is None:
-        return Watch(page(data), trace)
-    return Watch(page(data), trace, whole.check, whole.untouched)
+
+    trace, found = _seen(recorded, blocks, whole, SMALL // at.k)
+    if found is None:
+        return Watch(page(trace.to_dict()), trace)
+    return Watch(page(trace.to_dict()), trace, found.check, found.untouched)
+
+
+def _seen(
+    recorded: Callable[[Sequence[Dim3]], Trace],
+    blocks: Sequence[Dim3],
+    whole: Callable[[], Any],
+    most: int,
+) -> tuple[Trace, Any]:
+    """The trace of some blocks, and what the whole launch gave, where that was run.
+
+    Where the whole launch has a fault in another block, that block is recorded instead.
+
+    Parameters
+    ----------
+    recorded, whole : callable
+    blocks
+        As :func:`tilewise.lens.trace.record` takes them.
+    most : int
+        Threads of a launch that is run whole, unless a block that is recorded is cut.
+
+    Raises
+    ------
+    CheckError
+        If a fault is found that does not show when its block is recorded: it may need the others.
+    """
+    try:
+        trace = recorded(blocks)
+        data = trace.to_dict()
+        threads = math.prod((*data["grid"], *data["block"]))
+        is_cut = any(each["cut"] for each in data["blocks"])
+        if trace.fault is not None or is_cut or threads > most:
+            return trace, None
+        return trace, whole()
+    except CheckError as error:
+        block = error.findings[-1].block
+        trace = recorded([block] if block else blocks)
+        if trace.fault is None:
+            raise
+        return trace, None
 
 
 def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
@@ -211,12 +261,11 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     ------
     LaunchError, CheckError, OSError, MemoryError, ValueError, TypeError
     """
-    trace = record_launch(prepared, blocks=blocks)
-    data = trace.to_dict()
-    threads = math.prod((*prepared.grid, *prepared.block))
-    if threads <= FEW and not any(block["cut"] for block in data["blocks"]):
-        launch_prepared(prepared, device=emulator(prepared.compiled.arch))
-    return Watch(page(data), trace)
+    trace, _ = _seen(
+        lambda blocks: record_launch(prepared, blocks=blocks, stops_at_fault=True), blocks,
+        lambda: launch_prepared(prepared, device=emulator(prepared.compiled.arch)), FEW,
+    )  # fmt: skip
+    return Watch(page(trace.to_dict()), trace)
 
 
 def watch_args(
@@ -253,11 +302,13 @@ def watch_args(
         place = Emulator(compiled.arch)
         return place, replace(launch, module=kernel.variables.for_a_look(place, compiled))
 
-    place, looked = fresh()
-    trace = record_args(place, kernel, compiled, looked, names, blocks)
-    data = trace.to_dict()
-    threads = math.prod((*launch.grid, *launch.block))
-    if threads <= FEW and not any(each["cut"] for each in data["blocks"]):
-        place, whole = fresh()
-        place.launch(compiled, replace(whole, args=put(place, whole.args, names)[0]))
-    return Watch(page(data), trace)
+    def recorded(blocks: Sequence[Dim3]) -> Trace:
+        place, looked = fresh()
+        return record_args(place, kernel, compiled, looked, names, blocks, stops_at_fault=True)
+
+    def whole() -> None:
+        place, looked = fresh()
+        place.launch(compiled, replace(looked, args=put(place, looked.args, names)[0]))
+
+    trace, _ = _seen(recorded, blocks, whole, FEW)
+    return Watch(page(trace.to_dict()), trace)

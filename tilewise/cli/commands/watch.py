@@ -43,6 +43,7 @@ from tilewise.cli.commands.sources import (
     Undefine,
     the_source,
 )
+from tilewise.cli.failure import failed
 from tilewise.ladder.verdict import as_dict
 from tilewise.places import Dim3
 from tilewise.targets import split_target
@@ -132,6 +133,9 @@ def watch(
     With --beside, two kernels run side by side: the same product, or the same launch. The one that
     has done the smaller share of its multiply-adds advances, and their costs are compared where a
     phase of either ends.
+
+    Where a check of the emulator finds a fault, the page shows the run up to there, the fault is
+    told as `tilewise run` tells it, and the exit code is 1.
     """
     from tilewise.cli import show
     from tilewise.ladder.matrix_files import check_target
@@ -197,6 +201,9 @@ def watch(
     found = found_each[0]
     trace = found.trace.to_dict()
     pictured = trace
+    fault = next((each.fault for each in found_each if each.fault is not None), None)
+    if fault is not None:
+        gif = frames = None  # of tiles that nobody has loaded or used to the end
     if gif is not None or frames is not None:
         animation.frames(trace)  # raises errors of drawing before anything is written
         every = [(x, y, 0) for y in range(trace["grid"][1]) for x in range(trace["grid"][0])]
@@ -216,12 +223,17 @@ def watch(
         with show.progress(None, "drawing"):
             drawn = animation.draw(pictured, gif, frames)
     written = {"page": path, "trace": trace_to, "gif": gif, "frames": frames}
-    if as_json:
+    if fault is not None:
+        if not as_json:
+            show.written(written, drawn)
+    elif as_json:
         print_json(_document(found_each, written))
     else:
         show.watched(found_each, written, drawn)
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
+    if fault is not None:
+        return failed(fault, str(fault), WRONG, as_json=as_json, written=_paths(written))
     return RIGHT if all(each.correct for each in found_each) else WRONG
 
 
@@ -260,8 +272,11 @@ def _document(found: Sequence[Watch], written: dict[str, Path | None]) -> dict[s
     """Return what was watched, whether it is correct, the files written, and what was beside it."""
     one, *others = (_run(each) for each in found)
     beside = {"beside": others[0]} if others else {}
-    paths = {name: str(path) for name, path in written.items() if path is not None}
-    return {**one, **beside, "written": paths}
+    return {**one, **beside, "written": _paths(written)}
+
+
+def _paths(written: dict[str, Path | None]) -> dict[str, str]:
+    return {name: str(path) for name, path in written.items() if path is not None}
 
 
 def _run(found: Watch) -> dict[str, Any]:

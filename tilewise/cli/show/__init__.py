@@ -10,7 +10,7 @@ from tilewise.cli.show.nsight import hardware
 from tilewise.cli.show.product import bench, tuned, warmed
 from tilewise.cli.show.profile import compared, lines, profile
 from tilewise.cli.show.runs import demo, kernels, ladder, run_result
-from tilewise.cli.show.watched import watched
+from tilewise.cli.show.watched import watched, written
 
 __all__ = [
     "bench",
@@ -39,4 +39,5 @@ __all__ = [
     "tuned",
     "warmed",
     "watched",
+    "written",
 ]

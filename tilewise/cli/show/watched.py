@@ -28,18 +28,26 @@ def watched(found: Sequence[Watch], written: Mapping[str, Path | None], drawn: i
         The number of pictures that were drawn; None if none were asked for.
     """
     out = console()
+    _files(out, written, drawn)
+    for each in found:
+        _run(out, each)
+
+
+def written(files: Mapping[str, Path | None], drawn: int | None = None) -> None:
+    """The files alone, as :func:`watched` takes them."""
+    _files(console(), files, drawn)
+
+
+def _files(out: Output, written: Mapping[str, Path | None], drawn: int | None) -> None:
     page = written["page"]
     assert page is not None
-    size = f"{page.stat().st_size / 1e6:.2f} MB"
-    out.print(f"{page}: written, {size}; open it in a browser", markup=False, soft_wrap=True)
+    out.print(f"{page}: written; open it in a browser", markup=False, soft_wrap=True)
     if written["trace"] is not None:
         out.print(f"{written['trace']}: written", markup=False, soft_wrap=True)
     if drawn is not None:
-        files = [str(written[name]) for name in ("gif", "frames") if written[name] is not None]
+        pictures = [str(written[name]) for name in ("gif", "frames") if written[name] is not None]
         frames = plural(drawn, "frame")
-        out.print(f"{' and '.join(files)}: {frames}", markup=False, soft_wrap=True)
-    for each in found:
-        _run(out, each)
+        out.print(f"{' and '.join(pictures)}: {frames}", markup=False, soft_wrap=True)
 
 
 def _run(out: Output, found: Watch) -> None:

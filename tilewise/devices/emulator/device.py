@@ -169,7 +169,13 @@ class Emulator:
         return self._launch(compiled, launch, run, is_mapping=True)
 
     def record(
-        self, compiled: Compiled, launch: Launch, blocks: Sequence[Dim3], most: int = MOST_EVENTS
+        self,
+        compiled: Compiled,
+        launch: Launch,
+        blocks: Sequence[Dim3],
+        most: int = MOST_EVENTS,
+        *,
+        stops_at_fault: bool = False,
     ) -> tuple[LaunchReport, tuple[Recording, ...]]:
         """Run some blocks of a launch, and record what each of them does.
 
@@ -182,15 +188,19 @@ class Emulator:
         blocks : sequence of (int, int, int)
             The blocks to record, each once.
         most : int
-            The most events of a block that are kept. A longer run ends there, unfinished, and so
-            does one whose events have too many threads; its recording says that it is cut.
+            Events of a block that are kept. A longer run ends there, unfinished, and so does one
+            whose events have too many threads; its recording says that it is cut.
+        stops_at_fault : bool
+            Whether a fault of one of them ends the run, and its recording tells of it; else, and
+            where it is a fault of another block, the error is raised.
 
         Returns
         -------
         report : LaunchReport
             The report on the blocks that ran, as far as they ran.
         recordings : tuple of Recording
-            The recordings, in the order of ``blocks``.
+            In the order of ``blocks``; where the run ended with a fault, of the blocks that ran to
+            their end before, and of the one with the fault.
 
         Raises
         ------
@@ -203,14 +213,16 @@ class Emulator:
         found: dict[Dim3, Recording] = {}
 
         def run(machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
-            recorder = Recorder(machine, most)
+            recorder = Recorder(machine, most, stops_at_fault)
             for geometry, rows in batches(launch, cluster, blocks):
-                recordings = recorder.run(geometry, tuple(rows))
-                found.update(zip(rows.values(), recordings, strict=True))
+                recordings = recorder.run(geometry, rows)
+                found.update((each.block, each) for each in recordings)
+                if any(each.fault for each in recordings):
+                    break
             return ()
 
         report = self._launch(compiled, launch, run)
-        return report, tuple(found[block] for block in blocks)
+        return report, tuple(found[block] for block in blocks if block in found)
 
     def _launch(
         self,

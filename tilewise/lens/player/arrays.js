@@ -44,7 +44,9 @@ class Arrays {
       });
       grid.part = (i) => this.part(number, i);
       const frame = make(grid.element, "div", "frame");
-      return { array, grid, frame, scale, down, across };
+      const fault = faultIn(recording, "global", array.name);
+      const places = fault && new FaultPlaces(box, grid, array, fault, recording.element(array.name, fault.at), scale);
+      return { array, grid, frame, scale, down, across, places };
     });
     if (!this.product) this.legend(make(parent, "ul", "legend"));
   }
@@ -61,6 +63,7 @@ class Arrays {
       ["unwritten", "never written", recording.cells],
       ["conflict", "bank conflict", recording.cells],
       ["active", "running thread", $("threads")],
+      ["bad", "the fault", recording.steps[recording.last].fault],
     ]) {
       if (!wanted) continue;
       const item = make(list, "li", recording.phased ? "" : "of-c");
@@ -149,7 +152,7 @@ class Arrays {
     const factors = litBySum();
     const mine = picked && picked.kind === "thread" ? picked.owns : null;
     const part = picked && picked.kind === "element" ? picked : null;
-    this.shown.forEach(({ array, grid, scale, across }, number) => {
+    this.shown.forEach(({ array, grid, scale, across, places }, number) => {
       const isHere = (step.copy ? step.copy.array : step.array) === array.name;
       const marks = new Array(grid.cells.length).fill("cell");
       const place = (at) => {
@@ -168,6 +171,7 @@ class Arrays {
       for (const [at, name] of factors.elements[number]) marks[place(at)] += ` ${name}`;
       this.slide(number);
       if (looked && looked.step.array === array.name) this.ask(array, marks, place);
+      if (places) places.draw(step, (i, name) => (marks[i] = `cell ${name}`));
       if (mine && mine.array === array.name) marks[place(mine.at)] += " picked";
       if (part && part.array === number) marks[place(part.at)] += " picked";
       marks.forEach((mark, i) => grid.set(i, mark));

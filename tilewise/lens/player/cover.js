@@ -127,7 +127,7 @@ function pictureOfBlock(parent) {
   }
 }
 
-// Fills the opening. ``enter`` begins the tour, ``explore`` leaves it aside.
+// Fills the opening. ``enter`` begins the tour at a stop, ``explore`` leaves it aside.
 function buildCover(tour, enter, explore) {
   const cover = $("opening");
   cover.replaceChildren();
@@ -155,7 +155,8 @@ function buildCover(tour, enter, explore) {
     made.addEventListener("click", act);
     return made;
   };
-  if (length) button("tour-start", tour.of_rung ? "Start the tour" : "Show me around", "main-way", enter);
+  if (tour.fault) button("to-fault", "Show the fault", "main-way", () => enter(length - 1));
+  if (length) button("tour-start", tour.of_rung ? "Start the tour" : "Show me around", tour.fault ? "" : "main-way", () => enter(0));
   button("explore", "Explore freely", length ? "" : "main-way", explore);
   if (!length) return;
   const asked = tour.stops.filter((stop) => stop.ask).length;

@@ -76,6 +76,7 @@ class Grid {
 
   size(width, height = width) {
     this.width = width;
+    this.height = height;
     this.element.style.setProperty("--w", `${width}px`);
     this.element.style.setProperty("--h", `${height}px`);
     this.element.style.setProperty("--gap", width < 6 ? "0px" : "1px");
@@ -113,7 +114,7 @@ class Shared {
       const count = Math.min(array.count, Math.max(0, left));
       left -= count;
       const box = make(this.boxes, "div", "array");
-      make(box, "h3", "", `${array.name}, ${array.rows} × ${array.columns}`);
+      make(box, "h3", "", array.flat ? `${array.name}, ${times(array.count, "element")}` : `${array.name}, ${array.rows} × ${array.columns}`);
       const grid = new Grid(box, {
         rows: Math.ceil(count / array.columns),
         columns: array.columns,
@@ -125,7 +126,10 @@ class Shared {
       if (count < array.count) {
         make(box, "p", "note", `The first ${count} of ${array.count} cells.`);
       }
-      return { array, grid, count };
+      const fault = faultIn(recording, "shared", array.name);
+      const shape = { ...array, leading: array.columns, flat: true };
+      const places = fault && new FaultPlaces(box, grid, shape, fault, `${array.name}[${fault.at}]`);
+      return { array, grid, count, places };
     });
   }
 
@@ -168,12 +172,15 @@ class Shared {
     }
     const mark = picked && picked.kind === "cell" ? picked.number : -1;
     const factors = litBySum().cells;
-    for (const { array, grid, count } of this.shown) {
+    for (const { array, grid, count, places } of this.shown) {
+      const faulty = new Map();
+      if (places) places.draw(step, (i, name) => faulty.set(i, name));
       for (let i = 0; i < count; ++i) {
         const cell = array.first + i;
         const written = state.when[cell] >= 0;
         let name = "cell";
         if (lit.has(cell)) name += ` ${lit.get(cell)}`;
+        else if (faulty.has(i)) name += ` ${faulty.get(i)}`;
         else if (!written) name += " unwritten";
         if (factors.has(cell)) name += ` ${factors.get(cell)}`;
         if (cell === mark) name += " picked";

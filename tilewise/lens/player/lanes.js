@@ -189,7 +189,8 @@ class Threads {
       for (let i = 0; i < grid.cells.length; ++i) {
         const thread = first + i;
         let name = "cell";
-        if (runs[thread]) name += " active";
+        if (step.fault && step.fault.thread === thread) name += " bad";
+        else if (runs[thread]) name += " active";
         else if (state.waiting[thread]) name += " waits";
         else if (state.ended[thread]) name += " ended";
         if (thread === mark) name += " picked";

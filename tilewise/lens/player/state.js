@@ -108,7 +108,7 @@ class Recording {
     const i = number - array.first;
     const row = Math.floor(i / array.columns);
     const column = i % array.columns;
-    const name = array.rows > 1 ? `${array.name}[${row}][${column}]` : `${array.name}[${i}]`;
+    const name = array.rows > 1 && !array.flat ? `${array.name}[${row}][${column}]` : `${array.name}[${i}]`;
     return { array, row, column, name, offset: array.offset + i * array.element };
   }
 

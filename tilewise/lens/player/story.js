@@ -103,7 +103,7 @@ function threadStory(recording, thread) {
   recording.steps.forEach((step, i) => {
     const place = placeOf(step, thread);
     if (place < 0) return;
-    const text = deed(recording, step, place);
+    const text = step.fault ? faultOf(step.fault, thread) : deed(recording, step, place);
     if (!text) return;
     const last = found[found.length - 1];
     if (last && !broken && last.line === step.line) {
@@ -117,6 +117,8 @@ function threadStory(recording, thread) {
   });
   return found;
 }
+
+const faultOf = (fault, thread) => (fault.thread === thread ? `stops here: ${fault.kind}` : "");
 
 function deed(recording, step, place) {
   const value = step.values ? step.values[place] : null;

@@ -358,7 +358,7 @@ async function openTour() {
   // The picture is of the block that the tour is about.
   const about = tour.stops.length ? tour.stops[0].block : 0;
   if (about) open(about);
-  buildCover(tour, () => enterTour(0), exploreFreely);
+  buildCover(tour, enterTour, exploreFreely);
   if (about) open(0);
   const again = $("tour-again");
   again.hidden = !tour.stops.length;

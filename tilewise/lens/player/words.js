@@ -81,7 +81,7 @@ class Words {
     const instruction = trace.instructions[step.i];
     setText($("say"), step.say || "");
     const cut = recording.block.cut && position === recording.last;
-    $("why").classList.toggle("cut", cut);
+    $("why").classList.toggle("cut", cut || Boolean(step.fault));
     setText($("why"), cut ? cutShort() : step.why || "");
     const where = [
       step.line === null ? null : `line ${step.line}`,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.lens.tours import copies, fragments, hopper, own, registers, threads, tiles
+from tilewise.lens.tours import copies, fault, fragments, hopper, own, registers, threads, tiles
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, Tour
 from tilewise.lens.tours.tiles import ratio
@@ -57,9 +57,8 @@ def tour_of(trace: Mapping[str, Any]) -> Tour:
     trace : mapping
         The trace, in the format of docs/trace.md.
     """
-    rung = rung_of(trace)
-    if rung is None:
-        run = Run(trace)
+    rung, run = rung_of(trace), Run(trace)
+    if rung is None or fault.is_there(run):
         return _tour(what(trace, run), run, tuple(own.automatic(run)), is_of_rung=False)
     problem = trace["problem"]
     number = len(trace["blocks"]) - 1 if rung.name in LAST_BLOCK else 0
@@ -87,12 +86,15 @@ def question(name: str, run: Run) -> str:
 
 
 def what(trace: Mapping[str, Any], run: Run) -> str:
-    """Return the question for a kernel that is not on the ladder."""
-    return f"What does {trace.get('title') or trace.get('kernel') or 'this kernel'} do?"
+    """The question for a kernel that is not on the ladder."""
+    name = trace.get("title") or trace.get("kernel") or "this kernel"
+    return f"Where does {name} go wrong?" if fault.is_there(run) else f"What does {name} do?"
 
 
 def _tour(asked: str, run: Run, stops: tuple[Stop, ...], is_of_rung: bool) -> Tour:
     # The stops are in the order of the steps, so that a tour never goes back.
     stops = tuple(sorted(stops, key=lambda each: each.step))
-    sentences = tuple(filter(None, (own.launched(run), own.moved(run))))
-    return Tour(asked, sentences, stops if len(stops) >= FEWEST else (), is_of_rung)
+    faulty = tuple(fault.stops(run))
+    sentences = tuple(filter(None, (own.launched(run), own.moved(run), fault.told(run))))
+    stops = (*stops, *faulty) if faulty or len(stops) >= FEWEST else ()
+    return Tour(asked, sentences, stops, is_of_rung, ends_at_fault=bool(faulty))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.occupancy import WARP
+from tilewise.lens.tours import fault
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, many
 
@@ -42,6 +43,8 @@ def moved(run: Run) -> str:
     x, y, z = run.block["index"]
     name = f"Block ({x}, {y})" if not z else f"Block ({x}, {y}, {z})"
     cut = ", up to where the recording was cut" if run.block.get("cut") else ""
+    if fault.is_there(run):
+        cut = ", up to the fault"
     return f"{name} {', '.join(others)}{' and ' if others else ''}{last}{cut}."
 
 

@@ -181,17 +181,21 @@ class Tour:
     stops : tuple of Stop
         The stops; empty if there is nothing to stop at.
     is_of_rung : bool
-        Whether the tour is written for a rung, rather than found from the trace alone.
+        Whether the tour is written for a rung, and not found in the trace alone.
+    ends_at_fault : bool
+        Whether its last stop is the fault that ended the run.
     """
 
     question: str
     sentences: tuple[str, ...]
     stops: tuple[Stop, ...] = field(default=())
     is_of_rung: bool = False
+    ends_at_fault: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for the page."""
         return {
             "question": self.question, "sentences": list(self.sentences),
-            "of_rung": self.is_of_rung, "stops": [each.to_dict() for each in self.stops],
+            "of_rung": self.is_of_rung, "fault": self.ends_at_fault,
+            "stops": [each.to_dict() for each in self.stops],
         }  # fmt: skip

@@ -146,6 +146,10 @@ class GlobalMemory:
             kept.sort(key=lambda allocation: allocation.base)
             self._table = [allocation.base for allocation in kept], kept
 
+    def all(self) -> Sequence[Allocation]:
+        """All of them, by their addresses."""
+        return self._table[1]
+
     def find(self, low: int, high: int) -> Allocation | None:
         """Return the allocation that holds all bytes from ``low`` up to ``high``."""
         bases, allocations = self._table

@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.matrices.held import Held
 from tilewise.devices.emulator.ptx.program import Program
+from tilewise.errors import CheckError
+from tilewise.launch import Finding
 from tilewise.places import Dim3
 
 MOST_EVENTS = 20_000
@@ -160,13 +162,87 @@ class Event:
     move: Move | None = None
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """An access that was not made, because a check found it faulty.
+
+    Attributes
+    ----------
+    op : int
+        The instruction.
+    kind, space, width
+        As :class:`Event` has them.
+    threads : ndarray of intp
+        All that run the instruction, those without a fault too.
+    address : ndarray of int64
+        Where, a thread, as :class:`Event` has it.
+    """
+
+    op: int
+    kind: str
+    space: str
+    width: int
+    threads: npt.NDArray[np.intp]
+    address: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The fault that ended a block's run.
+
+    Attributes
+    ----------
+    error : CheckError
+    finding : Finding
+        What it says, of one thread.
+    op : int
+        The instruction that has the fault, which may have run before it was found.
+    line : int or None
+        Its line, as :class:`Event` has it.
+    thread : int
+        By its linear number in the block.
+    space : str
+        ``"global"`` or ``"shared"``, where the fault has a place; else empty.
+    address : int
+        That place, as :class:`Event` has it.
+    width : int
+        Bytes of an element there.
+    attempt : Attempt or None
+        The access that was not made; None where it had been made before the fault was found.
+    """
+
+    error: CheckError
+    finding: Finding
+    op: int
+    line: int | None
+    thread: int
+    space: str = ""
+    address: int = 0
+    width: int = 0
+    attempt: Attempt | None = None
+
+
 @dataclass
 class Recording:
-    """The events of one block, in order, with their program; cut short if there are too many."""
+    """One block's events, in order, of a program.
+
+    Attributes
+    ----------
+    program : Program
+    block : (int, int, int)
+        Its index in the grid.
+    events : list of Event
+    is_cut : bool
+        Whether there were too many to keep all.
+    fault : Fault or None
+        What ended the run.
+    """
 
     program: Program
+    block: Dim3 = (0, 0, 0)
     events: list[Event] = field(default_factory=list)
     is_cut: bool = False
+    fault: Fault | None = None
 
 
 def check_blocks(grid: Dim3, blocks: Sequence[Dim3]) -> None:

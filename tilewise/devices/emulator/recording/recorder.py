@@ -6,7 +6,7 @@ A recorder wraps the machine's instructions; without a recorder, nothing is wrap
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ from tilewise.devices.emulator.recording.events import (
     Recording,
     Sync,
 )
+from tilewise.devices.emulator.recording.faults import Noted
 from tilewise.devices.emulator.recording.kinds import BARRIERS, ROWS, kind_of, scope_of, sync_of
 from tilewise.devices.emulator.recording.matrices import Matrices
 from tilewise.devices.emulator.recording.operands import (
@@ -36,6 +37,8 @@ from tilewise.devices.emulator.recording.operands import (
 )
 from tilewise.devices.emulator.threads.lanes import Geometry, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
+from tilewise.errors import CheckError
+from tilewise.places import Dim3
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -69,10 +72,14 @@ class Recorder:
     most : int
         Events of a block; where there are more, or more than :data:`MOST_LANES`, no more are kept,
         and the run ends once that is so of each block.
+    stops_at_fault : bool
+        Whether a fault of a block that is recorded ends the run, and its recording tells of it;
+        else the error is raised.
     """
 
-    def __init__(self, machine: Machine, most: int) -> None:
+    def __init__(self, machine: Machine, most: int, stops_at_fault: bool = False) -> None:
         self.machine, self.most = machine, most
+        self._noted = Noted(machine) if stops_at_fault else None
         self._recordings: dict[int, Recording] = {}
         self._lanes: dict[int, int] = {}
         self._running: Op
@@ -90,20 +97,37 @@ class Recorder:
         self._watch_copies()
         machine.watcher = self._moved
 
-    def run(self, geometry: Geometry, rows: Sequence[int] = (0,)) -> list[Recording]:
+    def run(self, geometry: Geometry, rows: Mapping[int, Dim3]) -> list[Recording]:
         """Run a batch, to its end or until enough is recorded.
 
         Parameters
         ----------
         geometry : Geometry
-        rows : sequence of int
+        rows : mapping of int to (int, int, int)
             The blocks to record, by their rows in the batch.
+
+        Returns
+        -------
+        list of Recording
+            Of each block; only of the one with a fault where that ended the run.
+
+        Raises
+        ------
+        CheckError
+            If a check found a fault, unless this is to end with it.
         """
-        found = [Recording(self.machine.program) for _ in rows]
-        self._recordings, self._lanes = dict(zip(rows, found, strict=True)), dict.fromkeys(rows, 0)
-        with contextlib.suppress(_EnoughError):
-            self.machine.run(geometry)
-        return found
+        found = {row: Recording(self.machine.program, block) for row, block in rows.items()}
+        self._recordings, self._lanes = found, dict.fromkeys(rows, 0)
+        try:
+            with contextlib.suppress(_EnoughError):
+                self.machine.run(geometry)
+        except CheckError as error:
+            fault, row = (None, -1) if self._noted is None else self._noted.fault(error)
+            if row not in found:
+                raise
+            found[row].fault = fault
+            return [found[row]]
+        return list(found.values())
 
     def _add(self, row: int, event: Event) -> None:
         recording = self._recordings[row]
@@ -184,7 +208,15 @@ class Recorder:
             found = values(chosen) if values and kind == "store" and chosen.count else None
             self._copied = self._matrices.met = None
             before = len(self._recordings[row].events)
-            went = run()
+            try:
+                went = run()
+            except CheckError:
+                if self._noted is not None and place is not None:
+                    self._noted.attempted(op, kind, space, chosen, place)
+                if kind == "barrier" and chosen.count:  # who comes is what is wrong
+                    came = chosen.numbers - row * self.machine.geometry.threads
+                    self._add(row, Event(op.index, line, came, kind, scope=scope))
+                raise
             if not chosen.count:
                 return went
             if values and kind != "store":

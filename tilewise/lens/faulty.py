@@ -1,0 +1,131 @@
+"""The last step of a run that a fault ended: who, what, where, and what to look for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.devices.emulator.recording.events import NOWHERE, Event, Fault
+from tilewise.errors import ADVICE
+from tilewise.lens.sentences import Place, Scene, Shared
+
+KIND = "fault"
+_FOUND_LATER = ("race", "uninitialised")
+"""Kinds of faults that are found behind the access: at a barrier, or where a value decides."""
+
+
+def up_to(fault: Fault, events: Sequence[Event]) -> list[Event]:
+    """The events up to the access that has the fault: later ones tell nothing of it."""
+    if fault.finding.kind not in _FOUND_LATER:
+        return list(events)
+    for end in range(len(events), 0, -1):
+        if _has(events[end - 1], fault):
+            return list(events[:end])
+    return list(events)
+
+
+def _has(event: Event, fault: Fault) -> bool:
+    """Whether an event is the access of the thread that a fault is of."""
+    if event.op != fault.op:
+        return False
+    mine = np.flatnonzero(event.threads == fault.thread)
+    if not len(mine) or not fault.space or event.address is None or event.space != fault.space:
+        return bool(len(mine))
+    first = event.address[mine]
+    # Rows of ``ldmatrix`` are read by other lanes than those that give their addresses.
+    inside = (first <= fault.address) & (fault.address < first + max(event.width, 1))
+    return bool((inside | (first == NOWHERE)).any()) or event.is_by_rows
+
+
+def say(scene: Scene, fault: Fault) -> tuple[str, str]:
+    """The fault in a sentence; and in others, which elements there are, and what to look for."""
+    finding = fault.finding
+    sentence = f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.message}."
+    why = [_extent(scene, fault), ADVICE.get(finding.kind, "")]
+    return sentence, " ".join(filter(None, why))
+
+
+def where(scene: Scene, fault: Fault) -> dict[str, Any]:
+    """The fault as data: its kind, its thread, and where its array is reached.
+
+    Returns
+    -------
+    dict
+        As docs/trace.md has it.
+    """
+    found: dict[str, Any] = {"kind": fault.finding.kind, "thread": fault.thread}
+    attempt = fault.attempt
+    access = "" if attempt is None else attempt.kind
+    if access:
+        found["access"] = access
+    place = _of_global(scene, fault) if fault.space == "global" else _of_shared(scene, fault)
+    if place is None:
+        return found
+    start = place.pointer if isinstance(place, Place) else place.offset
+    own = (fault.address - start) // place.element
+    found |= {"space": fault.space, "array": place.name, "at": own, "others": []}
+    if attempt is not None and attempt.space == fault.space:
+        others = _elements(attempt.address, start, place.element, attempt.width)
+        found["others"] = [x for x in others if x != own]
+    return found
+
+
+def threads(fault: Fault) -> npt.NDArray[np.intp]:
+    """The threads of the step: all of the access that was not made, or the one with the fault."""
+    if fault.attempt is not None:
+        return fault.attempt.threads
+    return np.array([fault.thread], np.intp)
+
+
+def _elements(
+    address: npt.NDArray[np.int64], start: int, element: int, width: int
+) -> list[int]:  # fmt: skip
+    """The elements of an array that threads reach, inside it and outside, each once."""
+    first = (address[address != NOWHERE] - start) // element
+    every = first[:, None] + np.arange(max(1, width // element))
+    return [int(x) for x in np.unique(every)]
+
+
+def _of_global(scene: Scene, fault: Fault) -> Place | None:
+    """The array that an address, perhaps outside of it, is closest to."""
+    at = fault.address
+
+    def apart(place: Place) -> int:
+        return max(place.pointer - at, at - place.pointer - place.element * place.count, 0)
+
+    return min((each for each in scene.places if each.count), key=apart, default=None)
+
+
+def _of_shared(scene: Scene, fault: Fault) -> Shared | None:
+    if fault.space != "shared":
+        return None
+    named = [each for each in scene.shared if each.name == fault.finding.array]
+    return named[0] if named else None
+
+
+def _extent(scene: Scene, fault: Fault) -> str:
+    """Which elements the array has, and which one this would be."""
+    if fault.finding.kind != "out of bounds":
+        return ""
+    if fault.space == "shared":
+        array = _of_shared(scene, fault)
+        count = 0 if array is None else array.bytes // array.element
+        return f"{array.name} has {_to(count, 'element')}." if array is not None and count else ""
+    place = _of_global(scene, fault) if fault.space == "global" else None
+    if place is None:
+        return ""
+    at = (fault.address - place.pointer) // place.element
+    if place.is_flat:
+        return f"{place.said} has {_to(place.count, 'element')}."
+    row, column = divmod(at, place.leading)
+    return (
+        f"{place.said} has {_to(place.rows, 'row')} and {_to(place.columns, 'column')}; by its "
+        f"address this is row {row:,}, column {column:,}."
+    )
+
+
+def _to(count: int, what: str) -> str:
+    return f"one {what}, {what} 0" if count == 1 else f"{what}s 0 to {count - 1:,}"
