@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from commands import SOURCE
-from player import Open, of_rung, position, sample
+from player import Open, classes, of_rung, position, sample
 from reference import thorough
 
 from tilewise.kernel import Kernel
@@ -336,3 +336,58 @@ def test_a_page_in_a_notebook_opens_with_its_question(browser: Any, tmp_path: Pa
     assert frame.locator("#tour-count").inner_text().startswith("Stop 2 of")
     assert not errors
     tab.close()
+
+
+@pytest.mark.parametrize("name", ["double_buffered", "multistage", "specialized"])
+def test_strips_are_hidden_until_the_answer(show: Open, name: str) -> None:
+    """They show all steps, so that the stages which are filled could be counted there."""
+    trace = of_rung(name)
+    tab = show(trace, at="stop-1")
+    asked = [i for i, x in enumerate(tour_of(trace).stops, 1) if x.ask and "stages" in x.look]
+    assert asked
+    for number in asked:
+        tab.evaluate("at => { location.hash = at; }", f"stop-{number}")
+        tab.wait_for_selector("#tour-choices button")
+        assert not tab.is_visible("#stages-panel")
+        assert not tab.is_visible("#warps-panel")
+        assert tab.locator(".panel:not(.aside):visible").count()
+        tab.click("#tour-next")
+        assert tab.is_visible("#stages-panel")
+
+
+def test_a_question_shows_no_access_of_the_step_before(show: Open) -> None:
+    """In vectorized the threads have just read A's tile, and the question is about B's."""
+    trace = of_rung("vectorized")
+    stops = tour_of(trace).stops
+    number = next(i for i, x in enumerate(stops, 1) if x.ask and x.look[0] == "banks")
+    stop, steps = stops[number - 1], trace["blocks"][0]["steps"]
+    assert steps[stop.step - 1]["space"] == "shared"
+    tab = show(trace, at=f"stop-{number}")
+    assert not classes(tab, "#banks .grid .cell", "read")
+    assert not classes(tab, "#turns .grid .cell", "read")
+    assert tab.inner_text("#banks-note").startswith("Before this step.")
+    lines = tab.locator("#source li.now")
+    assert lines.count() == 1
+    assert lines.evaluate("line => line.number") == steps[stop.step]["line"]
+    assert tab.evaluate(IN_VIEW, "#source li.now")
+    tab.click("#tour-next")
+    assert classes(tab, "#banks .grid .cell", "read") or classes(
+        tab, "#banks .grid .cell", "conflict"
+    )
+
+
+IN_VIEW = """selector => {
+    const line = document.querySelector(selector), list = line.parentElement;
+    const [inner, outer] = [line, list].map((one) => one.getBoundingClientRect());
+    return inner.top >= outer.top - 1 && inner.bottom <= outer.bottom + 1;
+}"""
+
+
+@pytest.mark.parametrize("name", [each.name for each in RUNGS])
+def test_banks_are_looked_at_where_shared_memory_is_accessed(name: str) -> None:
+    """But where it is said what banks are, in front of the first store."""
+    trace = of_rung(name)
+    for stop in tour_of(trace).stops:
+        after = trace["blocks"][stop.block]["steps"][stop.step : stop.step + 2]
+        if stop.look[0] == "banks":
+            assert any(step.get("space") == "shared" for step in after), stop.title

@@ -22,8 +22,8 @@ FORMAT, VERSION = "tilewise trace", 1
 # The programs, in the order in which their parts use one another.
 _VIEWS = (
     "origins.js", "slides.js", "state.js", "conflicts.js", "sectors.js", "story.js", "beats.js",
-    "faults.js", "grids.js", "sum.js", "arrays.js", "requests.js", "turns.js", "lanes.js", "pieces.js",
-    "cost.js", "transport.js",
+    "faults.js", "grids.js", "sum.js", "arrays.js", "requests.js", "turns.js", "lanes.js",
+    "pieces.js", "cost.js", "transport.js",
 )  # fmt: skip
 PROGRAM = (
     *_VIEWS, "arrivals.js", "fragments.js", "strips.js", "words.js", "details.js", "panels.js",

@@ -63,7 +63,7 @@ class Banks {
   }
 
   draw(state, step) {
-    const found = conflictsOf(recording, position);
+    const found = step.isAwaited ? null : conflictsOf(recording, position);
     const own = found && found.warps.get(shownWarp);
     const conflicts = own ? own.banks : new Map();
     const lit = new Map();
@@ -95,11 +95,12 @@ class Banks {
       this.words.set(word, name);
     });
     setText($("banks-note"), this.say(state, step, found));
-    this.turns.draw();
+    this.turns.draw(step);
   }
 
   say(state, step, found) {
     const before = `${times(state.conflicts, "conflict")} so far.`;
+    if (step.isAwaited) return `Before this step. ${before}`;
     if (step.space !== "shared") return `No access to shared memory in this step. ${before}`;
     // One of several neighbouring accesses that the machine code makes one wider one.
     if (!step.requests) return `Served by the wider access of a step before. ${before}`;

@@ -12,10 +12,15 @@ let views = [];
 // ---- where we are ----
 
 let position = 0;
+// The step that a question is about: until it is answered, the page stands before it, and no access
+// of the step before is shown in its place.
+let awaited = null;
+
+const still = ({ i, line, phase }) => ({ i, line, phase, kind: "other", threads: [], isAwaited: true });
 
 function draw() {
   const state = recording.seek(position);
-  const step = recording.steps[position];
+  const step = awaited === null ? recording.steps[position] : still(recording.steps[awaited]);
   looked = lookedAt(recording, position, pointed);
   for (const view of views) view.draw(state, step);
   const slider = $("slider");
@@ -29,6 +34,7 @@ function draw() {
 
 function go(to) {
   position = Math.max(0, Math.min(recording.last, to));
+  awaited = null;
   draw();
 }
 

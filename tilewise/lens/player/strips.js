@@ -16,6 +16,9 @@ function axisOf(steps) {
 const warpsInWords = (warps) => (warps.length === 1 ? `warp ${warps[0]}` : `warps ${runs(warps)}`);
 
 class Strips {
+  // What comes can be read off them, too.
+  showsAll = true;
+
   constructor(parent) {
     parent.replaceChildren();
     this.axis = axisOf(recording.steps);

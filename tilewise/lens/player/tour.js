@@ -28,6 +28,7 @@ function guided() {
 
 function showCover() {
   stopped = -1;
+  awaited = null;
   document.body.classList.remove("touring");
   document.body.classList.add("opening");
   $("opening").hidden = false;
@@ -46,6 +47,7 @@ function enterTour(number) {
 function exploreFreely() {
   const wasTouring = isTouring();
   stopped = -1;
+  awaited = null;
   document.body.classList.remove("opening", "touring");
   $("opening").hidden = true;
   $("tour").hidden = true;
@@ -90,6 +92,7 @@ function markOf(mark) {
 function showStop() {
   const stop = tour.stops[stopped];
   position = Math.max(0, stop.step - (isAsking() ? 1 : 0));
+  awaited = isAsking() ? stop.step : null;
   pointed = guided();
   writeCard();
   const first = arrangePanels(stop.look);
@@ -141,9 +144,9 @@ function pointedPlace(name) {
 }
 
 // Whether a panel shows a later step than this one, which would answer the question: the next
-// request, or the first fragments or pieces where there were none yet.
+// request, the first fragments or pieces where there were none yet, or all steps in strips.
 function showsWhatComes(name) {
-  return name === "requests" || views.some(({ box, last }) => box === $(name) && last?.[position] > position);
+  return name === "requests" || views.some(({ box, last, showsAll }) => box === $(name) && (showsAll || last?.[position] > position));
 }
 
 // Shows the panels that a stop looks at, the most important first, and no others.

@@ -80,12 +80,12 @@ class Turns {
     return `Warp ${warp}: ${times(turns, "turn")}${why}. Each row is a turn, and shows the lane that each bank serves`;
   }
 
-  draw() {
-    this.turns = turnsOf(recording, position, shownWarp);
+  draw(step) {
+    this.turns = step.isAwaited ? [] : turnsOf(recording, position, shownWarp);
     const many = this.turns.length;
     const more = this.turns.filter((turn) => !turn.isFirst).length;
     setText(this.head, many ? this.title(shownWarp, many, more) : "The turns in which banks serve a warp, one a row");
-    this.beats.begin(`${position} ${shownWarp}`, Math.min(many, this.rows));
+    this.beats.begin(`${position} ${shownWarp} ${many}`, Math.min(many, this.rows));
     this.paint();
   }
 

@@ -28,6 +28,12 @@ class Source {
     list.source = this;
   }
 
+  // Where there is other room, the line has to be brought into view again.
+  fit() {
+    if (this.current) this.current.classList.remove("now");
+    this.current = null;
+  }
+
   focus(line, by) {
     const other = this.asking[this.asking.indexOf(line) + by];
     if (!other) return;
@@ -38,7 +44,7 @@ class Source {
 
   draw(state, step) {
     // If an instruction belongs to no line, the line before it is marked.
-    let at = position;
+    let at = step.isAwaited ? awaited : position;
     while (at > 0 && recording.steps[at].line === null) at -= 1;
     const line = this.lines[recording.steps[at].line - 1] || null;
     if (line === this.current) return;

@@ -124,11 +124,15 @@ def thread_tile_1d(run: Run) -> Iterator[Stop]:
                     {2 * down: "That is so in tiled: two values for each multiply-add."}),
         )  # fmt: skip
     if len(barriers) > 1:
-        requests = run.total("requests", "load", "shared", phase=run.steps[barriers[0]]["phase"])
+        phase = run.steps[barriers[0]]["phase"]
+        requests = run.total("requests", "load", "shared", phase=phase)
+        reads = run.each(
+            "load", "shared", phase=phase, where=lambda i: run.steps[i]["requests"] > 0
+        )
         yield Stop(
-            barriers[1], "The phase in requests",
-            f"The block made {many(requests, 'request')} to read shared memory in this phase. A "
-            "request serves a whole warp, and the compiler joins a thread's neighbouring reads "
+            reads[-1], "The phase in requests",
+            f"This read is the last of {many(requests, 'request')} to shared memory in this phase. "
+            "A request serves a whole warp, and the compiler joins a thread's neighbouring reads "
             "into wider ones.",
             ("banks", "source"),
         )  # fmt: skip

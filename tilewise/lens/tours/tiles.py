@@ -241,9 +241,10 @@ def tiled_conflicts(run: Run) -> Iterator[Stop]:
     if len(barriers) > 1:
         phase = run.total("requests", "load", "shared", phase=0) + run.total(
             "requests", "store", "shared", phase=0)  # fmt: skip
+        last = run.each(space="shared", phase=0, where=lambda i: run.steps[i]["requests"] > 0)[-1]
         yield Stop(
-            barriers[1], "A phase, added up",
-            f"In this phase {many(phase, 'request')} to shared memory made "
+            last, "A phase, added up",
+            f"In this phase, which this read ends, {many(phase, 'request')} to shared memory made "
             f"{many(_conflicts(run, phase=0), 'bank conflict')}. Each conflict costs one more "
             "turn, and the requests behind it wait for that turn.",
             ("banks", "shared"),
