@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,12 +26,15 @@ class Untouched:
         the result is wrong.
     is_all : bool
         Whether these are all elements of C.
+    elements : ndarray of bool, (m, n)
+        Which ones.
     """
 
     count: int
     first: tuple[int, int]
     is_certain: bool
     is_all: bool
+    elements: npt.NDArray[np.bool_] = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         which = f"{plural(self.count, 'element')} of C"
@@ -76,4 +79,4 @@ def untouched(
     if left is None or not left.any():
         return None
     i, j = np.unravel_index(int(np.argmax(left)), left.shape)
-    return Untouched(int(left.sum()), (int(i), int(j)), before is None, bool(left.all()))
+    return Untouched(int(left.sum()), (int(i), int(j)), before is None, bool(left.all()), left)

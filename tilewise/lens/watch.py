@@ -29,6 +29,7 @@ from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record, record_args, record_launch
 from tilewise.lens.traced_arrays import put
+from tilewise.lens.wrong import wrong_elements
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.specs.arguments import names_of
@@ -189,16 +190,24 @@ def watch(
             blocks=blocks, seed=seed, arch=arch, stops_at_fault=True,
         )  # fmt: skip
 
+    a, b, drawn = random_problem(at.m, at.n, at.k, dtype, seed)
+    c = drawn if beta else None
+
     def whole() -> RunResult:
-        a, b, c = random_problem(at.m, at.n, at.k, dtype, seed)
         return run(
-            kernel, a, b, c if beta else None, alpha=alpha, beta=beta, tile=at.tile,
+            kernel, a, b, c, alpha=alpha, beta=beta, tile=at.tile,
             device=emulator(arch),
         )  # fmt: skip
 
     trace, found = _seen(recorded, blocks, whole, SMALL // at.k)
     if found is None:
         return Watch(page(trace.to_dict()), trace)
+    if not found.correct:
+        left = found.untouched
+        wrong = wrong_elements(
+            found.result, a, b, c, alpha, beta, left.elements if left and left.is_certain else None
+        )
+        trace = replace(trace, data={**trace.data, **({"wrong": wrong} if wrong else {})})
     return Watch(page(trace.to_dict()), trace, found.check, found.untouched)
 
 

@@ -63,7 +63,8 @@ class Arrays {
       ["unwritten", "never written", recording.cells],
       ["conflict", "bank conflict", recording.cells],
       ["active", "running thread", $("threads")],
-      ["bad", "the fault", recording.steps[recording.last].fault],
+      ["wrong", "wrong in the end", recording.wrong.size > 0],
+      ["bad", "the fault", Boolean(recording.steps[recording.last].fault)],
     ]) {
       if (!wanted) continue;
       const item = make(list, "li", recording.phased ? "" : "of-c");
@@ -131,9 +132,11 @@ class Arrays {
   }
 
   tip(number, i) {
-    const { name, holds, value } = this.part(number, i);
-    const known = this.shown[number].scale > 1 ? "" : ` = ${long(value())}`;
-    return `${name}${known}${this.now(number, holds)}`;
+    const { name, at, holds, value } = this.part(number, i);
+    const { array, scale } = this.shown[number];
+    const known = scale > 1 ? "" : ` = ${long(value())}`;
+    const told = scale > 1 ? "" : recording.wrongIn(array.name, at);
+    return `${name}${known}${this.now(number, holds)}${told ? `. ${told}` : ""}`;
   }
 
   // What the step does with it.
@@ -167,6 +170,13 @@ class Arrays {
         if (level) marks[place(at)] = `cell tile f${level}`;
       }
       for (const at of state.stored[number].keys()) marks[place(at)] = "cell tile stored";
+      // This block's when they are stored; at its end the others' too.
+      if (recording.wrong.size && array.name === trace.wrong.array) {
+        const isLast = position === recording.last;
+        for (const at of recording.wrong.keys()) {
+          if (isLast || state.stored[number].has(at)) marks[place(at)] += " wrong";
+        }
+      }
       if (isHere) for (const [at, name] of lit) marks[place(at)] = `cell ${name}`;
       for (const [at, name] of factors.elements[number]) marks[place(at)] += ` ${name}`;
       this.slide(number);

@@ -155,7 +155,7 @@ function buildCover(tour, enter, explore) {
     made.addEventListener("click", act);
     return made;
   };
-  if (tour.fault) button("to-fault", "Show the fault", "main-way", () => enter(length - 1));
+  if (tour.fault) button("to-fault", trace.wrong ? "Show what is wrong" : "Show the fault", "main-way", () => enter(length - 1));
   if (length) button("tour-start", tour.of_rung ? "Start the tour" : "Show me around", tour.fault ? "" : "main-way", () => enter(0));
   button("explore", "Explore freely", length ? "" : "main-way", explore);
   if (!length) return;

@@ -43,6 +43,8 @@ class Details {
     const value = picked.value();
     if (value !== null) this.say(`It holds ${long(value)}.`, "big");
     else if (history.some((event) => event.kind !== "load")) this.say(stores.length ? "It holds a value that is not known." : "Nobody has stored it yet.", "big");
+    const wrong = recording.wrongIn(recording.arrays[array].name, at);
+    if (wrong) this.say(wrong, "cut");
     for (const [verb, events] of [["Loaded", loads], ["Stored", stores]]) {
       if (!events.length) continue;
       const lines = linesOf(events);

@@ -65,6 +65,7 @@ class Recording {
     this.saved = [];
     this.now = -1;
     this.origins = new Origins(this);
+    this.wrong = this.wrongElements();
     this.state = this.empty();
   }
 
@@ -114,6 +115,24 @@ class Recording {
 
   array(name) {
     return this.arrays.findIndex((one) => one.name === name);
+  }
+
+  // Elements that are wrong in the end: element -> what was computed, and what would be right.
+  wrongElements() {
+    const found = new Map();
+    const { array, at, computed, right } = this.trace.wrong || { at: [] };
+    at.forEach(([row, column], i) => {
+      found.set(row * this.arrays[this.array(array)].leading + column, { computed: computed[i], right: right[i] });
+    });
+    return found;
+  }
+
+  // What is wrong with an element, in a sentence; empty where nothing is.
+  wrongIn(name, at) {
+    const found = this.trace.wrong && this.trace.wrong.array === name ? this.wrong.get(at) : null;
+    if (!found) return "";
+    const { computed, right } = found;
+    return `${computed === null ? "Nobody writes it" : `In the end it is ${long(computed)}`}; right would be ${long(right)}.`;
   }
 
   // A global element's name, as a[2][5].

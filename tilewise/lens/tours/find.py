@@ -6,7 +6,17 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.lens.tours import copies, fault, fragments, hopper, own, registers, threads, tiles
+from tilewise.lens.tours import (
+    copies,
+    fault,
+    fragments,
+    hopper,
+    own,
+    registers,
+    threads,
+    tiles,
+    wrong,
+)
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, Tour
 from tilewise.lens.tours.tiles import ratio
@@ -88,13 +98,14 @@ def question(name: str, run: Run) -> str:
 def what(trace: Mapping[str, Any], run: Run) -> str:
     """The question for a kernel that is not on the ladder."""
     name = trace.get("title") or trace.get("kernel") or "this kernel"
-    return f"Where does {name} go wrong?" if fault.is_there(run) else f"What does {name} do?"
+    is_wrong = fault.is_there(run) or wrong.is_there(trace)
+    return f"Where does {name} go wrong?" if is_wrong else f"What does {name} do?"
 
 
 def _tour(asked: str, run: Run, stops: tuple[Stop, ...], is_of_rung: bool) -> Tour:
     # The stops are in the order of the steps, so that a tour never goes back.
     stops = tuple(sorted(stops, key=lambda each: each.step))
-    faulty = tuple(fault.stops(run))
-    sentences = tuple(filter(None, (own.launched(run), own.moved(run), fault.told(run))))
-    stops = (*stops, *faulty) if faulty or len(stops) >= FEWEST else ()
-    return Tour(asked, sentences, stops, is_of_rung, ends_at_fault=bool(faulty))
+    ends = (*fault.stops(run), *wrong.stops(run.trace))
+    said = own.launched(run), own.moved(run), fault.told(run), wrong.told(run.trace)
+    stops = (*stops, *ends) if ends or len(stops) >= FEWEST else ()
+    return Tour(asked, tuple(filter(None, said)), stops, is_of_rung, ends_at_fault=bool(ends))

@@ -19,6 +19,7 @@ stages     the stages that asynchronous copies fill
 warps      warps side by side
 pieces     pieces of 16 bytes in the banks
 fragments  which lane holds which elements
+story      the closer look at what is marked
 ========== =========================================================================
 """
 
@@ -183,7 +184,7 @@ class Tour:
     is_of_rung : bool
         Whether the tour is written for a rung, and not found in the trace alone.
     ends_at_fault : bool
-        Whether its last stop is the fault that ended the run.
+        Whether its last stop is the fault that ended the run, or a wrong result.
     """
 
     question: str

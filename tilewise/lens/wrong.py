@@ -1,0 +1,65 @@
+"""The elements of a wrong C, with what they are and what they should be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tilewise.lens.steps import plain_numbers
+from tilewise.lens.traced_arrays import MOST_VALUES
+from tilewise.numbers import check
+
+Matrix = npt.NDArray[Any]
+
+
+def wrong_elements(
+    result: Matrix, a: Matrix, b: Matrix, old: Matrix | None, alpha: float, beta: float,
+    unwritten: npt.NDArray[np.bool_] | None,
+) -> dict[str, Any] | None:  # fmt: skip
+    """The elements of C that are not alpha A B + beta C, each by :func:`tilewise.numbers.check`.
+
+    Parameters
+    ----------
+    result, old : ndarray, (m, n)
+        C behind the launch, and before; None where there was none.
+    a, b : ndarray, (m, k) and (k, n)
+    alpha, beta : float
+    unwritten : ndarray of bool, (m, n), or None
+        Elements that nobody wrote, where that is known: they are wrong, whatever is in them.
+
+    Returns
+    -------
+    dict or None
+        As docs/trace.md has it; None where nothing is wrong, or C is too large to be shown with
+        its values.
+    """
+    if result.size > MOST_VALUES:
+        return None
+
+    def is_right(rows: slice, columns: slice) -> bool:
+        before = None if old is None else old[rows, columns]
+        found = check(result[rows, columns], a[rows], b[:, columns], before, alpha, beta)
+        return bool(found.correct)
+
+    wrong = np.zeros(result.shape, np.bool_) if unwritten is None else unwritten.copy()
+    for i in range(result.shape[0]):
+        row = slice(i, i + 1)
+        if not is_right(row, slice(None)):
+            wrong[i] |= [not is_right(row, slice(j, j + 1)) for j in range(result.shape[1])]
+    if not wrong.any():
+        return None
+    with np.errstate(all="ignore"):
+        right = alpha * (a.astype(np.float64) @ b.astype(np.float64))
+        if old is not None:
+            right += beta * old.astype(np.float64)
+    computed = plain_numbers(result[wrong])
+    if unwritten is not None:
+        pairs = zip(computed, unwritten[wrong].tolist(), strict=True)
+        computed = [None if is_left else value for value, is_left in pairs]
+    rows, columns = np.nonzero(wrong)
+    return {
+        "array": "c", "at": [[int(i), int(j)] for i, j in zip(rows, columns, strict=True)],
+        "computed": computed, "right": plain_numbers(right[wrong]),
+    }  # fmt: skip
