@@ -36,8 +36,8 @@ def said(name: str, block: int = 0) -> list[str]:
         ]),
         ("specialized", [
             "Thread 0 initialises full[0].",
-            "Thread 0 asks empty[3], whose round has ended.",
-            "Thread 0 waits at empty[0] until its round ends.",
+            "Thread 0 asks empty[3], whose parity has flipped.",
+            "Thread 0 waits at empty[0] until its parity flips.",
             "Thread 0 arrives at full[0], and it expects more bytes.",
             "Thread 0 begins a bulk copy of 16,384 bytes to dynamic, bytes 0 to 16,383 (rows 0 to "
             "127, columns 0 to 63 of A). full[0] counts them.",

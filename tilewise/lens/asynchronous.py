@@ -110,10 +110,10 @@ def sync(event: Event, who: str, names: str, verb: Verb) -> Words:
         where = " and ".join(filter(None, (names, "one of another block" * it.is_remote)))
         if it.action == "wait":
             if it.passes:
-                return f"{who} {verb(event, 'asks', 'ask')} {where}, whose round has ended.", ""
+                return f"{who} {verb(event, 'asks', 'ask')} {where}, whose parity has flipped.", ""
             return (
-                f"{who} {waits} at {where} until its round ends.",
-                "The round ends when all its arrivals, and all bytes that it expects, are there.",
+                f"{who} {waits} at {where} until its parity flips.",
+                "It flips when all arrivals, and all bytes that the mbarrier expects, are there.",
             )
         said = {
             "init": ("initialises", "initialise", ""), "inval": ("invalidates", "invalidate", ""),

@@ -47,7 +47,7 @@ __device__ inline unsigned swizzled(unsigned row, unsigned column) { return colu
 
 __device__ inline unsigned shared(const void* p) { return __cvta_generic_to_shared(p); }
 
-// An mbarrier's round ends when all arrivals and all expected bytes are there (PTX ISA 9.7.13.15, "mbarrier").
+// An mbarrier's parity flips when all arrivals and all expected bytes are there (PTX ISA 9.7.13.15, "mbarrier").
 typedef unsigned long long Barrier;
 __device__ inline void init(Barrier& barrier, unsigned arrivals)
 {
@@ -70,12 +70,12 @@ __device__ inline void arrive_and_expect(Barrier& barrier, unsigned bytes)
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;"
                  :: "r"(shared(&barrier)), "r"(bytes) : "memory");
 }
-// Until round ``round`` has ended. The barrier is in that one, or in the next.
-__device__ inline void wait(Barrier& barrier, unsigned round)
+// Until flip ``flip`` of the barrier's parity, from 0. That is the barrier's next one, or its last.
+__device__ inline void wait(Barrier& barrier, unsigned flip)
 {
     asm volatile("{ .reg .pred done;\n"
                  "again: mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again; }" :: "r"(shared(&barrier)), "r"(round % 2) : "memory");
+                 "@!done bra again; }" :: "r"(shared(&barrier)), "r"(flip % 2) : "memory");
 }
 
 // Begins to copy the box at column x and row y of a matrix; past its edge are zeros (9.7.9.27.1.2,

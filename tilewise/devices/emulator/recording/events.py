@@ -76,8 +76,8 @@ class Move:
         The place in global memory that each 16-byte piece comes from; -1 for one that is filled.
     is_from_outside : bool
         Whether a thread of another block started it.
-    round : int
-        The number of the mbarrier's rounds that ended before.
+    flips : int
+        How often the mbarrier's parity flipped before.
     """
 
     offset: int
@@ -86,7 +86,7 @@ class Move:
     barrier: int | None
     origin: npt.NDArray[np.int64] | None
     is_from_outside: bool
-    round: int
+    flips: int
 
 
 @dataclass
