@@ -73,7 +73,9 @@ def test_start_and_grade(tw: Any, tmp_path: Path) -> None:
     [
         (("grade", "index", "nothing.cu"), "there is no file nothing.cu"),
         (("grade", "indx", "nothing.cu"), "did you mean index?"),
-        (("exercises", "list"), "What it does (show, start, solution) comes first"),
+        (("exercises", "list"), "there is no exercise 'list'"),
+        (("exercises", "foo"), "show EXERCISE, start EXERCISE [FOLDER] and solution EXERCISE"),
+        (("exercises", "foo", "index"), "show EXERCISE, start EXERCISE [FOLDER] and solution"),
         (("grade", "index", "notes.txt"), "notes.txt is no file .cu"),
         (("grade", "index", "empty"), "there is no file *.cu in empty"),
         (("grade", "index"), "FILE.cu|FOLDER is missing"),

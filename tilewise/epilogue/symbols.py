@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from tilewise.epilogue.foreign import hint
 from tilewise.errors import TraceError
 from tilewise.shown import named_type
 
@@ -149,7 +150,7 @@ class Symbol:
         if ufunc is np.square and method == "__call__" and not given:
             return self * self
         if operation is None or method != "__call__" or given:
-            fail(f"numpy.{ufunc.__name__} can't be traced", "tilewise has functions for epilogues")
+            fail(f"numpy.{ufunc.__name__} can't be traced", hint(ufunc.__name__))
         if operation.startswith("greater"):
             return operate(operation.replace("greater", "less"), *inputs[::-1])
         return operate(operation, *inputs)
@@ -168,7 +169,7 @@ class Symbol:
         for x in given:
             if not isinstance(x, Symbol) and hasattr(x, "dtype"):
                 number(x)  # raises that a tensor can't be part of an epilogue
-        fail(f"torch.{function.__name__} can't be traced", "tilewise has functions for epilogues")
+        fail(f"torch.{function.__name__} can't be traced", hint(function.__name__))
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
         fail("there is no array of the accumulators yet", "compute with acc itself")

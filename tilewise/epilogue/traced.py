@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewise.epilogue.enclosure import Enclosure, Floats, Interval
 from tilewise.epilogue.evaluate import evaluated
+from tilewise.epilogue.foreign import OURS, why_not
 from tilewise.epilogue.instructions import instructions_of
 from tilewise.epilogue.symbols import Symbol, Symbols, number
 from tilewise.errors import TraceError
@@ -310,9 +311,18 @@ def _parameters(
             return names[first:], (*positional, *(function.__kwdefaults__ or ()))
     elif not callable(function):
         raise TypeError(f"epilogue is {function!r}; it takes a function")
+    if is_foreign := why_not(function):
+        raise TraceError(is_foreign)
     import inspect  # takes milliseconds to import, and few functions need it
 
-    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise TraceError(
+            f"{name} does not say what it takes; give a function of the accumulator, as "
+            f"epilogue=lambda acc: tilewise.{OURS.get(name, 'relu')}(acc)"
+        ) from None
     taken = [x for x in parameters[:first] if x.kind is not x.KEYWORD_ONLY]
     if len(taken) < first:
         if first == 1:

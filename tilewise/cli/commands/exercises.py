@@ -86,14 +86,18 @@ def exercises(
     if not 1 <= len(rest) <= most:
         raise ValueError(
             f"`tilewise exercises {action}` takes an exercise{' and a folder' * (most - 1)}, and "
-            f"is given {len(rest)} words"
+            f"is given {len(rest)} words; its subcommands are show EXERCISE, start EXERCISE "
+            "[FOLDER] and solution EXERCISE"
         )
     try:
         exercise = catalogue.find(rest[0])
     except ValueError as error:
         if words[0] in ACTIONS:
             raise
-        raise ValueError(f"{error}. What it does ({', '.join(ACTIONS)}) comes first") from None
+        raise ValueError(
+            f"{error}. `tilewise exercises` has the subcommands show EXERCISE, start EXERCISE "
+            "[FOLDER] and solution EXERCISE"
+        ) from None
     if action == "start":
         files = start(exercise, Path(*rest[1:]), force)
         if as_json:
