@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import html
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tilewise.exercises.catalogue import find
+from tilewise.cli.main import main
+from tilewise.exercises.catalogue import Exercise, exercises, find
 from tilewise.exercises.grading import FAULTS, FULL, GOALS, NOT_RUN, RESULTS, Grade, grade
 from tilewise.exercises.running import MOST_SOURCE
 
@@ -255,3 +257,28 @@ def test_a_grade_takes_seconds(tmp_path: Path) -> None:
     for name in ("index", "softmax", "persistent"):
         assert grade(name, find(name).solution, seconds=60).is_right
     assert time.process_time() - begun < 5
+
+
+def test_what_is_wrong_can_be_watched() -> None:
+    found = graded("y[i] = a * x[i];")
+    assert found.watch == (
+        "tilewise watch mine.cu:scale --grid 4 --block 256 --args n=1000 a=2.5 x=random:1000 "
+        "y=empty:1000"
+    )
+    assert graded("if (i < n) y[i] = a * x[i];").watch == ""
+    hidden = graded("if (i < n && n != 513) y[i] = a * x[i]; if (n > 1100) x[0];")
+    assert hidden.is_right or not hidden.watch or "n=513" not in hidden.watch
+
+
+@pytest.mark.parametrize("each", exercises(), ids=lambda each: each.name)
+def test_the_command_launches_each_exercise(each: Exercise, tmp_path: Path) -> None:
+    """As it is to be completed, or with its bug: what is not right is shown."""
+    (tmp_path / each.file).write_text(each.start)
+    found = grade(each, each.start, f"{tmp_path / each.file}", seconds=30, until_wrong=True)
+    if not found.watch:
+        assert found.refused or all(x.is_right for x in found.tests if not x.is_hidden)
+        return
+    command, verb, *words = shlex.split(found.watch)
+    assert (command, verb) == ("tilewise", "watch")
+    assert main(["watch", *words, "-o", f"{tmp_path}/page.html"]) in (0, 1)
+    assert (tmp_path / "page.html").is_file()

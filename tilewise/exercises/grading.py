@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewise.exercises import hints
+from tilewise.exercises import hints, watching
 from tilewise.exercises.cases import Case
 from tilewise.exercises.catalogue import Exercise, find
 from tilewise.exercises.goals import GoalResult, judge
@@ -80,7 +80,10 @@ class Grade(Shown):
         The first finding of each kind at each line, and whether a hidden test found it.
     hints : tuple of str
     printed : str
-        What the kernel printed in the first test, shortened.
+        What the kernel printed in the first test, cut.
+    watch : str
+        The command that shows the first test that may be told and is not right; empty where there
+        is none.
     """
 
     exercise: str
@@ -96,6 +99,7 @@ class Grade(Shown):
     findings: tuple[tuple[Finding, bool], ...] = ()
     hints: tuple[str, ...] = ()
     printed: str = ""
+    watch: str = ""
 
     @property
     def score(self) -> float:
@@ -162,6 +166,7 @@ class Grade(Shown):
             ],
             "hints": list(self.hints),
             "printed": self.printed,
+            "watch": self.watch,
         }  # fmt: skip
 
     def _summary(self) -> str:
@@ -278,7 +283,7 @@ def _graded(
         float(most[1]) if is_right and not findings else 0.0,
         round(sum(_share(each, goals, most[2]) for each in goals if each.is_met), 1),
         most, "", tests, tuple(goals), findings, tuple(dict.fromkeys(found)),
-        _printed(outcomes),
+        _printed(outcomes), watching.command(exercise, file, outcomes),
     )  # fmt: skip
 
 

@@ -93,6 +93,9 @@ def grade(found_of: Exercise, found: Grade) -> None:
     if found.printed:
         rows.append(("printed", Text(found.printed)))
     out.print(named_rows(rows))
+    if found.watch:
+        # In one line, so that it can be copied.
+        out.print(f"\nTo see it step by step:\n{found.watch}", markup=False, soft_wrap=True)
 
 
 def grades(found_of: Exercise, found: Sequence[Grade]) -> None:

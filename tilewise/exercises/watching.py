@@ -1,0 +1,57 @@
+"""The command that shows a submission's launch step by step."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+import numpy as np
+
+from tilewise.exercises.cases import Case
+from tilewise.exercises.catalogue import Exercise
+from tilewise.exercises.running import Outcome
+
+_OWN = re.compile(r"^(whole|spike):")  # values that only exercises have
+
+
+def command(exercise: Exercise, file: str, outcomes: Sequence[Outcome]) -> str:
+    """``tilewise watch`` of the first test that may be told and is not right; else empty.
+
+    Its random values are not the test's.
+    """
+    for outcome in outcomes:
+        if not outcome.is_right and not outcome.case.test.is_hidden:
+            return _line(exercise, file, outcome.case)
+    return ""
+
+
+def _line(exercise: Exercise, file: str, case: Case) -> str:
+    words = [
+        "tilewise", "watch", f"{file}:{exercise.kernel}", "--grid", _extents(case.grid),
+        "--block", _extents(case.block),
+    ]  # fmt: skip
+    if case.shared:
+        words += ["--shared", str(case.shared)]
+    words.append("--args")
+    for parameter, value in zip(exercise.parameters, case.args, strict=True):
+        name = parameter.name
+        if isinstance(value, np.ndarray):
+            words.append(f"{name}={_array(case, case.test.given.get(name, parameter.text), value)}")
+        else:
+            words.append(f"{name}={value}")
+    return shlex.join(words)
+
+
+def _extents(extents: Sequence[int]) -> str:
+    kept = list(extents)
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return ",".join(map(str, kept))
+
+
+def _array(case: Case, text: str, value: np.ndarray) -> str:  # type: ignore[type-arg]
+    """An array's text, with numbers in the place of the test's sizes."""
+    if _OWN.match(text):
+        return f"random:{','.join(map(str, value.shape))}"
+    return re.sub(r"\b[A-Za-z_]\w*\b", lambda m: str(case.sizes.get(m[0], m[0])), text)
