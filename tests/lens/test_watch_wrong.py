@@ -85,7 +85,9 @@ def test_the_page_marks_them(own: str, show: Open) -> None:
     assert steps[-2]["kind"] != "store"
     assert classes(tab, ".of-c .grid .cell", "wrong") == [24, 26, 27]
     seek(tab, len(steps) - 1)
-    assert classes(tab, ".of-c .grid .cell", "wrong") == [8 * i + j for i, j in found["wrong"]["at"]]
+    assert classes(tab, ".of-c .grid .cell", "wrong") == [
+        8 * i + j for i, j in found["wrong"]["at"]
+    ]
     number = found["wrong"]["at"].index([3, 2])
     value = found["wrong"]["right"][number]
     tab.hover(".of-c .grid .cell >> nth=26")

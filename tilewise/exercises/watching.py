@@ -11,6 +11,7 @@ import numpy as np
 from tilewise.exercises.cases import Case
 from tilewise.exercises.catalogue import Exercise
 from tilewise.exercises.running import Outcome
+from tilewise.specs.arrays import Array
 
 _OWN = re.compile(r"^(whole|spike):")  # values that only exercises have
 
@@ -50,7 +51,7 @@ def _extents(extents: Sequence[int]) -> str:
     return ",".join(map(str, kept))
 
 
-def _array(case: Case, text: str, value: np.ndarray) -> str:  # type: ignore[type-arg]
+def _array(case: Case, text: str, value: Array) -> str:
     """An array's text, with numbers in the place of the test's sizes."""
     if _OWN.match(text):
         return f"random:{','.join(map(str, value.shape))}"
