@@ -267,9 +267,9 @@ class Launchable(ABC):
         Returns
         -------
         Watch
-            Without a check of the result. A small launch is run whole too, so that faults of other
-            blocks are found. Where a check finds a fault, the page ends there, and ``.fault`` of
-            the result has the error that :meth:`launch` raises.
+            The recording, without a check of the result. A small launch is also run whole, so that
+            faults of other blocks are found. If a check finds a fault, the page ends there, and
+            ``.fault`` of the result holds the error that :meth:`launch` raises.
 
         Raises
         ------

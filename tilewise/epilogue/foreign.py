@@ -15,13 +15,13 @@ _MODULE = "torch.nn.modules.module"  # where PyTorch defines the base of its mod
 
 
 def hint(name: str) -> str:
-    """Which function of tilewise's can be traced in the place of another library's of this name."""
+    """Return which of tilewise's functions can be traced in place of another library's."""
     own = OURS.get(name.lower())
     return f"tilewise.{own} can" if own else "tilewise has functions for epilogues"
 
 
 def why_not(function: Any) -> str:
-    """Why a module of PyTorch is no epilogue, and what to write; empty of anything else."""
+    """Return why a module of PyTorch is no epilogue, and what to write; empty for anything else."""
     kind = type(function)
     if not any(base.__module__ == _MODULE for base in kind.__mro__):
         return ""

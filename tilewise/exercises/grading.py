@@ -82,8 +82,7 @@ class Grade(Shown):
     printed : str
         What the kernel printed in the first test, cut.
     watch : str
-        The command that shows the first test that may be told and is not right; empty where there
-        is none.
+        The command that shows the first visible test that is not right; empty if there is none.
     """
 
     exercise: str

@@ -17,7 +17,7 @@ _OWN = re.compile(r"^(whole|spike):")  # values that only exercises have
 
 
 def command(exercise: Exercise, file: str, outcomes: Sequence[Outcome]) -> str:
-    """``tilewise watch`` of the first test that may be told and is not right; else empty.
+    """Return the command that shows the first visible test that is not right; empty if none is.
 
     Its random values are not the test's.
     """
@@ -52,7 +52,7 @@ def _extents(extents: Sequence[int]) -> str:
 
 
 def _array(case: Case, text: str, value: Array) -> str:
-    """An array's text, with numbers in the place of the test's sizes."""
+    """Return an array's text with numbers in place of the test's sizes."""
     if _OWN.match(text):
         return f"random:{','.join(map(str, value.shape))}"
     return re.sub(r"\b[A-Za-z_]\w*\b", lambda m: str(case.sizes.get(m[0], m[0])), text)

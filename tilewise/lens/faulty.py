@@ -1,4 +1,4 @@
-"""The last step of a run that a fault ended: who, what, where, and what to look for."""
+"""The last step of a run that a fault ended: which thread, which access, and where."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tilewise.lens.sentences import Place, Scene, Shared
 
 KIND = "fault"
 _FOUND_LATER = ("race", "uninitialised")
-"""Kinds of faults that are found behind the access: at a barrier, or where a value decides."""
+"""Kinds of faults that are found after the access: at a barrier, or where a value is used."""
 
 
 def up_to(fault: Fault, events: Sequence[Event]) -> list[Event]:
-    """The events up to the access that has the fault: later ones tell nothing of it."""
+    """Return the events up to the access that has the fault; later events are left out."""
     if fault.finding.kind not in _FOUND_LATER:
         return list(events)
     for end in range(len(events), 0, -1):
@@ -28,7 +28,7 @@ def up_to(fault: Fault, events: Sequence[Event]) -> list[Event]:
 
 
 def _has(event: Event, fault: Fault) -> bool:
-    """Whether an event is the access of the thread that a fault is of."""
+    """Return whether an event is the faulty access of the fault's thread."""
     if event.op != fault.op:
         return False
     mine = np.flatnonzero(event.threads == fault.thread)
@@ -41,7 +41,7 @@ def _has(event: Event, fault: Fault) -> bool:
 
 
 def say(scene: Scene, fault: Fault) -> tuple[str, str]:
-    """The fault in a sentence; and in others, which elements there are, and what to look for."""
+    """Return a sentence on the fault, and sentences on the array's extent and on what to check."""
     finding = fault.finding
     sentence = f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.message}."
     why = [_extent(scene, fault), ADVICE.get(finding.kind, "")]
@@ -49,12 +49,12 @@ def say(scene: Scene, fault: Fault) -> tuple[str, str]:
 
 
 def where(scene: Scene, fault: Fault) -> dict[str, Any]:
-    """The fault as data: its kind, its thread, and where its array is reached.
+    """Return the fault as data: its kind, its thread, and where it reaches its array.
 
     Returns
     -------
     dict
-        As docs/trace.md has it.
+        The member ``fault`` of docs/trace.md.
     """
     found: dict[str, Any] = {"kind": fault.finding.kind, "thread": fault.thread}
     attempt = fault.attempt
@@ -74,7 +74,7 @@ def where(scene: Scene, fault: Fault) -> dict[str, Any]:
 
 
 def threads(fault: Fault) -> npt.NDArray[np.intp]:
-    """The threads of the step: all of the access that was not made, or the one with the fault."""
+    """Return the threads of the step: all that attempted the access, or the fault's thread."""
     if fault.attempt is not None:
         return fault.attempt.threads
     return np.array([fault.thread], np.intp)
@@ -83,14 +83,14 @@ def threads(fault: Fault) -> npt.NDArray[np.intp]:
 def _elements(
     address: npt.NDArray[np.int64], start: int, element: int, width: int
 ) -> list[int]:  # fmt: skip
-    """The elements of an array that threads reach, inside it and outside, each once."""
+    """Return the elements that threads reach, inside an array and outside it, each once."""
     first = (address[address != NOWHERE] - start) // element
     every = first[:, None] + np.arange(max(1, width // element))
     return [int(x) for x in np.unique(every)]
 
 
 def _of_global(scene: Scene, fault: Fault) -> Place | None:
-    """The array that an address, perhaps outside of it, is closest to."""
+    """Return the array closest to the fault's address, which may lie outside of it."""
     at = fault.address
 
     def apart(place: Place) -> int:
@@ -107,7 +107,7 @@ def _of_shared(scene: Scene, fault: Fault) -> Shared | None:
 
 
 def _extent(scene: Scene, fault: Fault) -> str:
-    """Which elements the array has, and which one this would be."""
+    """Return a sentence on which elements the array has, and which one was reached."""
     if fault.finding.kind != "out of bounds":
         return ""
     if fault.space == "shared":

@@ -135,25 +135,25 @@ def _data(value: Any) -> str:
 def _whole(
     body: str, program: Sequence[str], title: str, trace: str, spent: str, guide: str
 ) -> str:
-    """The page with the body of a file."""
+    """Return the page with the body in a file."""
     parts = {
         "title": html.escape(f"{title} - tilewise"),
         "style": _text("player.css"),
         "program": _packed("\n".join(map(_part, program))),
         "trace": trace, "costs": spent, "guide": guide,
     }  # fmt: skip
-    # All at once: what is put in is not looked through for marks.
+    # All at once, so that the inserted parts are not searched for marks.
     return _filled(_filled(_text("player.html"), {"body": _body(body)}), parts)
 
 
 def _body(name: str) -> str:
-    """A body, and below it the foot that all have, with what this one's file gives for it."""
+    """Return a page's body, and below it the foot that all pages share, filled from its file."""
     body, *given = _FOOT.split(_text(name))
     return body + _filled(_text("foot.html"), dict(zip(given[::2], given[1::2], strict=True)))
 
 
 def _filled(text: str, parts: Mapping[str, str]) -> str:
-    """A text with its marks replaced by what ``parts`` has for them; others stay."""
+    """Return a text with each mark that ``parts`` has replaced; other marks stay."""
     return _MARK.sub(lambda mark: parts.get(mark[1], mark[0]), text)
 
 

@@ -1,8 +1,8 @@
 """The stages that asynchronous copies fill in shared memory, and who fills and reads them.
 
-A stage is what one group of ``cp.async``, or those up to one arrival at an mbarrier, or the bulk
-copies that an mbarrier counts until its parity flips, fill together. Copies to the same bytes fill
-the same stage again: several stages are a ring.
+A stage is filled together by a group of ``cp.async``, by the copies up to an arrival at an
+mbarrier, or by the bulk copies that an mbarrier counts until its parity flips. Copies to the same
+bytes fill the same stage again; several stages are a ring.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Stages:
             self._fill(("cp.async", group, 0), pieces, step, warp)
 
     def _moved(self, event: Event, step: int) -> None:
-        """A bulk copy: those before one flip of an mbarrier's parity fill one stage."""
+        """Record a bulk copy; those before one flip of an mbarrier's parity fill one stage."""
         assert event.move is not None
         move = event.move
         pieces = set(range(move.offset // PIECE, -(-(move.offset + move.size) // PIECE)))

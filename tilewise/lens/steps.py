@@ -62,7 +62,7 @@ class Writer:
         self._numbers: dict[int, int] = {}
 
     def block(self, recording: Recording) -> dict[str, Any]:
-        """One block's part of the trace."""
+        """Return one block's part of the trace."""
         fault = recording.fault
         events = recording.events if fault is None else faulty.up_to(fault, recording.events)
         threads = math.prod(self.scene.block)
@@ -93,7 +93,7 @@ class Writer:
         }  # fmt: skip
 
     def _fault(self, fault: Fault, phase: int | None) -> dict[str, Any]:
-        """The step that a fault keeps from being done, or in which it is told."""
+        """Return the last step of a run that a fault ended."""
         sentence, why = faulty.say(self.scene, fault)
         return {
             "i": self._number(fault.op, fault.line), "line": fault.line, "kind": faulty.KIND,
@@ -199,7 +199,7 @@ class Writer:
         return rows[:, 0] if rows.shape[1] == 1 else rows
 
     def _number(self, op: int, line: int | None) -> int:
-        """An instruction's place among those that steps refer to."""
+        """Return an instruction's place among those that steps refer to."""
         if op not in self._numbers:
             self._numbers[op] = len(self.instructions)
             text = str(self.program.instructions[op])

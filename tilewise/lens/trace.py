@@ -42,10 +42,10 @@ class Trace(Shown):
     Attributes
     ----------
     data : mapping
-        As docs/trace.md has it.
+        The launch as plain data, in the format of docs/trace.md.
     fault : CheckError or None
-        What ended the run, where it was to end with a fault; then the first of its blocks is the
-        one that has the fault.
+        The error of the fault that ended the run, if it was to end with one; then the first of
+        its blocks is the block with the fault.
     """
 
     data: Mapping[str, Any]
@@ -100,11 +100,11 @@ def record(
     arch : str
         The architecture to compile for.
     most : int
-        Events of a block that are kept; a longer run ends there, and the trace says that it is
-        cut. So does one whose events have too many threads.
+        The most events of a block that are kept; a longer run ends there, and the trace says that
+        it is cut. A run whose events have too many threads is cut too.
     stops_at_fault : bool
-        Whether a fault of a block that is recorded ends the run, and is its last step; else, and
-        where it is a fault of another block, the error is raised.
+        Whether a fault of a recorded block ends the run and is its last step. If not, or if
+        another block has the fault, the error is raised.
 
     Raises
     ------
@@ -142,9 +142,9 @@ def record_launch(
     Parameters
     ----------
     prepared : Prepared
-        The launch, as :func:`tilewise.specs.run.prepare` reads it.
+        The launch, as :func:`tilewise.specs.run.prepare` returns it.
     blocks, most, stops_at_fault
-        As :func:`record` takes them.
+        The arguments of :func:`record`.
 
     Raises
     ------
@@ -181,9 +181,9 @@ def record_args(
     launch : Launch
         The launch; its NumPy arrays are copied, and none changes.
     names : sequence of str
-        What its arguments are called.
+        The names of its arguments.
     blocks, most, stops_at_fault
-        As :func:`record` takes them.
+        The arguments of :func:`record`.
 
     Raises
     ------
@@ -250,7 +250,7 @@ def _traced(
         The problem, if it is a product.
     title : str
     stops_at_fault : bool
-        As :func:`record` takes it.
+        The argument of :func:`record`.
     """
     report, recordings = emulator.record(
         compiled, launch, chosen, most, stops_at_fault=stops_at_fault

@@ -102,9 +102,9 @@ def shared_arrays(
 
 
 def _columns(source: str, name: str, count: int, defines: Mapping[str, Any]) -> int:
-    """Of a shared array of so many elements: its last extent, where the source says it plainly.
+    """Return the columns of a shared array: its last extent, if the source states it plainly.
 
-    0 of an array of one dimension, and where the source does not say it.
+    They are 0 for an array of one dimension, and if the source does not state them.
     """
     shape = extents(source, name, defines)
     return shape[-1] if len(shape or ()) > 1 and math.prod(shape) == count else 0

@@ -61,7 +61,7 @@ class Watch(Paged):
 
     @property
     def fault(self) -> CheckError | None:
-        """What a check of the emulator found; the page ends there. None where nothing was."""
+        """The error of the fault at which the page ends; None if no check found one."""
         return self.trace.fault
 
     @property
@@ -71,7 +71,7 @@ class Watch(Paged):
 
     @property
     def correct(self) -> bool:
-        """False where the product is known to be wrong, or a check found a fault."""
+        """Whether no check found a fault and the product is not known to be wrong."""
         return self.fault is None and (self.verdict is None or self.verdict.correct)
 
     def beside(self, other: Watch) -> Beside:
@@ -154,8 +154,8 @@ def watch(
     Returns
     -------
     Watch
-        With the check of the whole product, where that is small. Where a check of the emulator
-        finds a fault, the page ends there, and :attr:`Watch.fault` has it.
+        The recording, with the check of the whole product if that is small. If a check of the
+        emulator finds a fault, the page ends there, and :attr:`Watch.fault` holds the error.
 
     Raises
     ------
@@ -217,9 +217,9 @@ def _seen(
     whole: Callable[[], Any],
     most: int,
 ) -> tuple[Trace, Any]:
-    """The trace of some blocks, and what the whole launch gave, where that was run.
+    """Return the trace of some blocks, and the result of the whole launch, or None.
 
-    Where the whole launch has a fault in another block, that block is recorded instead.
+    If the whole launch has a fault in another block, that block is recorded instead.
 
     Parameters
     ----------
@@ -227,12 +227,12 @@ def _seen(
     blocks
         As :func:`tilewise.lens.trace.record` takes them.
     most : int
-        Threads of a launch that is run whole, unless a block that is recorded is cut.
+        The most threads of a launch that is run whole; it is not if a recorded block is cut.
 
     Raises
     ------
     CheckError
-        If a fault is found that does not show when its block is recorded: it may need the others.
+        If a fault does not occur again when its block is recorded by itself.
     """
     try:
         trace = recorded(blocks)

@@ -18,22 +18,22 @@ def wrong_elements(
     result: Matrix, a: Matrix, b: Matrix, old: Matrix | None, alpha: float, beta: float,
     unwritten: npt.NDArray[np.bool_] | None,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """The elements of C that are not alpha A B + beta C, each by :func:`tilewise.numbers.check`.
+    """Return the elements of C that :func:`tilewise.numbers.check` finds wrong, each by itself.
 
     Parameters
     ----------
     result, old : ndarray, (m, n)
-        C behind the launch, and before; None where there was none.
+        C after the launch, and C before it; None if there was none.
     a, b : ndarray, (m, k) and (k, n)
     alpha, beta : float
     unwritten : ndarray of bool, (m, n), or None
-        Elements that nobody wrote, where that is known: they are wrong, whatever is in them.
+        The elements that no thread wrote, if they are known; they count as wrong.
 
     Returns
     -------
     dict or None
-        As docs/trace.md has it; None where nothing is wrong, or C is too large to be shown with
-        its values.
+        The member ``wrong`` of docs/trace.md; None if no element is wrong, or if C is too large
+        for its values to be shown.
     """
     if result.size > MOST_VALUES:
         return None

@@ -15,12 +15,12 @@ TITLES = {
 
 
 def is_there(run: Run) -> bool:
-    """Whether a fault ended the run."""
+    """Return whether a fault ended the run."""
     return bool(run.steps[-1]["kind"] == KIND)
 
 
 def stops(run: Run) -> Iterator[Stop]:
-    """The other access of a race, and the fault itself; none where there is no fault."""
+    """Yield the other access of a race, and the fault itself; nothing if there is no fault."""
     if not is_there(run):
         return
     last = len(run.steps) - 1
@@ -44,18 +44,18 @@ def stops(run: Run) -> Iterator[Stop]:
 
 
 def told(run: Run) -> str:
-    """The fault in a sentence for the opening; empty where there is none."""
+    """Return the fault as a sentence for the opening; empty if there is none."""
     return str(run.steps[-1]["say"]) if is_there(run) else ""
 
 
 def _said(sentence: str) -> str:
-    """The sentence without the kind of the fault, which is the stop's title."""
+    """Return the sentence without the kind of the fault, which is the stop's title."""
     words = sentence.partition(": ")[2] or sentence
     return words[0].upper() + words[1:]
 
 
 def _other(run: Run) -> int | None:
-    """Of a race, the last access of another thread to the place, one of the two a write."""
+    """Return the step of the last conflicting access of another thread, if it is known."""
     fault = run.steps[-1]["fault"]
     array = next((x for x in run.trace["shared"] if x["name"] == fault["array"]), None)
     if fault.get("space") != "shared" or array is None:
@@ -63,7 +63,7 @@ def _other(run: Run) -> int | None:
     byte = array["offset"] + fault["at"] * array["element"]
 
     def reaches(i: int) -> set[int]:
-        """The threads that reach the place in a step."""
+        """Return the threads that reach the place in a step."""
         width = run.steps[i]["width"]
         return {t for t, at in run.at(i).items() if at <= byte < at + width}
 

@@ -96,7 +96,7 @@ def question(name: str, run: Run) -> str:
 
 
 def what(trace: Mapping[str, Any], run: Run) -> str:
-    """The question for a kernel that is not on the ladder."""
+    """Return the question for a kernel that is not on the ladder."""
     name = trace.get("title") or trace.get("kernel") or "this kernel"
     is_wrong = fault.is_there(run) or wrong.is_there(trace)
     return f"Where does {name} go wrong?" if is_wrong else f"What does {name} do?"

@@ -182,9 +182,9 @@ class Tour:
     stops : tuple of Stop
         The stops; empty if there is nothing to stop at.
     is_of_rung : bool
-        Whether the tour is written for a rung, and not found in the trace alone.
+        Whether the tour is written for a rung, rather than found from the trace alone.
     ends_at_fault : bool
-        Whether its last stop is the fault that ended the run, or a wrong result.
+        Whether the last stop is the fault that ended the run, or a wrong result.
     """
 
     question: str

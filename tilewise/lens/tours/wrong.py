@@ -10,12 +10,12 @@ from tilewise.lens.tours.stop import Stop, many
 
 
 def is_there(trace: Mapping[str, Any]) -> bool:
-    """Whether elements of C are known to be wrong."""
+    """Return whether elements of C are known to be wrong."""
     return bool(trace.get("wrong"))
 
 
 def told(trace: Mapping[str, Any]) -> str:
-    """How many elements are wrong, in a sentence; empty where none is known to be."""
+    """Return a sentence on how many elements are wrong; empty if none is known to be."""
     if not is_there(trace):
         return ""
     count, size = len(trace["wrong"]["at"]), trace["problem"]["m"] * trace["problem"]["n"]
@@ -23,7 +23,7 @@ def told(trace: Mapping[str, Any]) -> str:
 
 
 def stops(trace: Mapping[str, Any]) -> Iterator[Stop]:
-    """The end of the first recorded block that stores a wrong element, or of the first block."""
+    """Yield the end of the first recorded block that stores a wrong element, or of the first."""
     if not is_there(trace):
         return
     c = next(x for x in trace["arrays"] if x["name"] == trace["wrong"]["array"])

@@ -147,7 +147,7 @@ class GlobalMemory:
             self._table = [allocation.base for allocation in kept], kept
 
     def all(self) -> Sequence[Allocation]:
-        """All of them, by their addresses."""
+        """Return all allocations in the order of their addresses."""
         return self._table[1]
 
     def find(self, low: int, high: int) -> Allocation | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Noted:
-    """Notes at which instruction, and of which lane, a check finds a fault.
+    """Notes the instruction and the lane of the fault that a check finds.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Noted:
     def attempted(
         self, op: Op, kind: str, space: str, lanes: Lanes, address: npt.NDArray[np.int64]
     ) -> None:
-        """An access was not made: a check found a fault in it, or in what it uses."""
+        """Take note of an access that was not made because a check found a fault in it."""
         if self._last is None or op.index != self._last[0]:
             return
         block_of = self.machine.geometry.block_of
@@ -62,7 +62,7 @@ class Noted:
         )
 
     def fault(self, error: CheckError) -> tuple[Fault | None, int]:
-        """The fault that an error tells of, and the row of its block; none, and -1, of no block."""
+        """Return the fault of an error and the row of its block; None and -1 if no block has it."""
         if self._last is None:
             return None, -1
         index, lane = self._last
@@ -78,7 +78,7 @@ class Noted:
         return fault, row
 
     def _place(self, array: str | None, index: Any, op: int) -> tuple[str, int]:
-        """The space and the address of an element that a finding names; no space of none."""
+        """Return the space and address of the element that a finding names, or an empty space."""
         if array is None or index is None:
             return "", 0
         machine = self.machine
