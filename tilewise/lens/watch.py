@@ -190,32 +190,34 @@ def watch(
             blocks=blocks, seed=seed, arch=arch, stops_at_fault=True,
         )  # fmt: skip
 
-    a, b, drawn = random_problem(at.m, at.n, at.k, dtype, seed)
-    c = drawn if beta else None
+    def whole() -> tuple[RunResult, dict[str, Any] | None]:
+        a, b, drawn = random_problem(at.m, at.n, at.k, dtype, seed)
+        c = drawn if beta else None
+        found = run(kernel, a, b, c, alpha=alpha, beta=beta, tile=at.tile, device=emulator(arch))
+        if found.correct:
+            return found, None
+        left = found.untouched
+        unwritten = left.elements if left is not None and left.is_certain else None
+        return found, wrong_elements(found.result, a, b, c, alpha, beta, unwritten)
 
-    def whole() -> RunResult:
-        return run(
-            kernel, a, b, c, alpha=alpha, beta=beta, tile=at.tile,
-            device=emulator(arch),
-        )  # fmt: skip
-
-    trace, found = _seen(recorded, blocks, whole, SMALL // at.k)
+    trace, found = _seen(recorded, blocks, whole, lambda threads: threads * at.k <= SMALL)
     if found is None:
         return Watch(page(trace.to_dict()), trace)
-    if not found.correct:
-        left = found.untouched
-        wrong = wrong_elements(
-            found.result, a, b, c, alpha, beta, left.elements if left and left.is_certain else None
-        )
-        trace = replace(trace, data={**trace.data, **({"wrong": wrong} if wrong else {})})
-    return Watch(page(trace.to_dict()), trace, found.check, found.untouched)
+    result, wrong = found
+    if wrong is not None:
+        trace = replace(trace, data={**trace.data, "wrong": wrong})
+    return Watch(page(trace.to_dict()), trace, result.check, result.untouched)
+
+
+def _are_few(threads: int) -> bool:
+    return threads <= FEW
 
 
 def _seen(
     recorded: Callable[[Sequence[Dim3]], Trace],
     blocks: Sequence[Dim3],
     whole: Callable[[], Any],
-    most: int,
+    is_small: Callable[[int], bool],
 ) -> tuple[Trace, Any]:
     """Return the trace of some blocks, and the result of the whole launch, or None.
 
@@ -226,8 +228,8 @@ def _seen(
     recorded, whole : callable
     blocks
         As :func:`tilewise.lens.trace.record` takes them.
-    most : int
-        The most threads of a launch that is run whole; it is not if a recorded block is cut.
+    is_small : callable
+        Whether a launch of so many threads is run whole; it is not if a recorded block is cut.
 
     Raises
     ------
@@ -239,7 +241,7 @@ def _seen(
         data = trace.to_dict()
         threads = math.prod((*data["grid"], *data["block"]))
         is_cut = any(each["cut"] for each in data["blocks"])
-        if trace.fault is not None or is_cut or threads > most:
+        if trace.fault is not None or is_cut or not is_small(threads):
             return trace, None
         return trace, whole()
     except CheckError as error:
@@ -272,7 +274,7 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
     """
     trace, _ = _seen(
         lambda blocks: record_launch(prepared, blocks=blocks, stops_at_fault=True), blocks,
-        lambda: launch_prepared(prepared, device=emulator(prepared.compiled.arch)), FEW,
+        lambda: launch_prepared(prepared, device=emulator(prepared.compiled.arch)), _are_few,
     )  # fmt: skip
     return Watch(page(trace.to_dict()), trace)
 
@@ -319,5 +321,5 @@ def watch_args(
         place, looked = fresh()
         place.launch(compiled, replace(looked, args=put(place, looked.args, names)[0]))
 
-    trace, _ = _seen(recorded, blocks, whole, FEW)
+    trace, _ = _seen(recorded, blocks, whole, _are_few)
     return Watch(page(trace.to_dict()), trace)
