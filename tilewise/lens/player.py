@@ -31,6 +31,7 @@ PROGRAM = (
 )  # fmt: skip
 BESIDE = (*_VIEWS, "beside.js")
 _FOOT = re.compile(r"<!-- foot: (\w+) -->\n")
+_COMMENT = re.compile(r"^ *//.*\n", re.MULTILINE)
 _MARK = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -161,7 +162,7 @@ def _part(name: str) -> str:
     """Return a part of the program. A style sheet becomes a statement that adds it to the page."""
     text = _text(name)
     if name.endswith(".js"):
-        return text
+        return _COMMENT.sub("", text)  # comments are for those who read the files
     made = 'Object.assign(document.createElement("style"), { textContent: '
     return f"document.head.append({made}{json.dumps(text)} }}));"
 
