@@ -188,19 +188,19 @@ class Emulator:
         blocks : sequence of (int, int, int)
             The blocks to record, each once.
         most : int
-            Events of a block that are kept. A longer run ends there, unfinished, and so does one
-            whose events have too many threads; its recording says that it is cut.
+            The most events of a block that are kept. A longer run ends there, unfinished, and so
+            does one whose events have too many threads; its recording says that it is cut.
         stops_at_fault : bool
-            Whether a fault of one of them ends the run, and its recording tells of it; else, and
-            where it is a fault of another block, the error is raised.
+            Whether a fault of a recorded block ends the run and is kept in its recording. If not,
+            or if another block has the fault, the error is raised.
 
         Returns
         -------
         report : LaunchReport
             The report on the blocks that ran, as far as they ran.
         recordings : tuple of Recording
-            In the order of ``blocks``; where the run ended with a fault, of the blocks that ran to
-            their end before, and of the one with the fault.
+            The recordings, in the order of ``blocks``; if the run ended with a fault, those of the
+            blocks that ran to their end before, and of the block with the fault.
 
         Raises
         ------

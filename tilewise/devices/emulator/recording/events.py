@@ -171,11 +171,11 @@ class Attempt:
     op : int
         The instruction.
     kind, space, width
-        As :class:`Event` has them.
+        The kind, space and width, as in :class:`Event`.
     threads : ndarray of intp
-        All that run the instruction, those without a fault too.
+        All threads that run the instruction, including those without a fault.
     address : ndarray of int64
-        Where, a thread, as :class:`Event` has it.
+        The address of each thread, as in :class:`Event`.
     """
 
     op: int
@@ -194,21 +194,21 @@ class Fault:
     ----------
     error : CheckError
     finding : Finding
-        What it says, of one thread.
+        The finding, which names one thread.
     op : int
         The instruction that has the fault, which may have run before it was found.
     line : int or None
-        Its line, as :class:`Event` has it.
+        The line of the instruction, as in :class:`Event`.
     thread : int
-        By its linear number in the block.
+        The linear number of the thread in the block.
     space : str
-        ``"global"`` or ``"shared"``, where the fault has a place; else empty.
+        ``"global"`` or ``"shared"`` if the fault has a place; else empty.
     address : int
-        That place, as :class:`Event` has it.
+        The address of that place, as in :class:`Event`.
     width : int
-        Bytes of an element there.
+        The bytes of an element there.
     attempt : Attempt or None
-        The access that was not made; None where it had been made before the fault was found.
+        The access that was not made; None if it was made before the fault was found.
     """
 
     error: CheckError
@@ -224,18 +224,18 @@ class Fault:
 
 @dataclass
 class Recording:
-    """One block's events, in order, of a program.
+    """The events of one block, in order, with their program.
 
     Attributes
     ----------
     program : Program
     block : (int, int, int)
-        Its index in the grid.
+        The index of the block in the grid.
     events : list of Event
     is_cut : bool
-        Whether there were too many to keep all.
+        Whether there were too many events to keep all.
     fault : Fault or None
-        What ended the run.
+        The fault that ended the run.
     """
 
     program: Program
