@@ -130,47 +130,6 @@ def test_a_choice_is_found_again() -> None:
     assert Mma().offer(asked, A100, {**found.choice, "tiles": "1x1x1"}) is None
 
 
-def every_tiles_and_capability() -> Iterator[Any]:
-    """Every other one of the tiles for one capability, in turn; the others are thorough.
-
-    For 8.6, 8.7 and 8.9 ptxas gives every one of these kernels as many registers as for 8.0. Of
-    the two layouts each takes one, in turn; the other is thorough too.
-    """
-    later = (90, 100, 120)
-    for at, tiles in enumerate(TILES):
-        for capability in (80, 86, 87, 89, *later):
-            is_quick = at % 2 and capability == (80, *later)[at // 2 % 4]
-            for a_is_k_major in (True, False):
-                is_its_turn = a_is_k_major == (at % 4 == 1)
-                marks = () if is_quick and is_its_turn else (thorough,)
-                layout = "KM" if a_is_k_major else "MK"
-                name = f"{tiles}-{capability}-{layout}"
-                yield pytest.param(tiles, capability, a_is_k_major, id=name, marks=marks)
-
-
-@pytest.mark.parametrize(
-    ("tiles", "capability", "a_is_k_major"), list(every_tiles_and_capability())
-)
-def test_kernels_compile_for_every_gpu_without_spills(
-    tiles: Tiles, capability: int, a_is_k_major: bool
-) -> None:
-    """And a multiprocessor's registers suffice for as many blocks as it is to hold.
-
-    Also where rows of A, B and D begin anywhere.
-    """
-    chip = replace(A100, capability=capability)
-    if tiles not in table_of(chip).tiles:
-        pytest.fail(f"{tiles} does not fit compute capability {capability / 10}")
-    arch = f"sm_{capability}" + "a" * (capability == 90)
-    a, b = (Matrix(is_k_major, 0, WIDTHS[0]) for is_k_major in (a_is_k_major, not a_is_k_major))
-    for reads, unaligned in (((a, b), False), ((a.realigned, b.realigned), True)):
-        made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90, unaligned)
-        resources = made.compile(arch, lines=False).resources
-        assert resources.spill_bytes == 0
-        registers = -(-resources.registers // 8) * 8 * tiles.threads
-        assert registers * tiles.residents <= 65536
-
-
 @pytest.mark.parametrize(
     ("chip", "flops"),
     [

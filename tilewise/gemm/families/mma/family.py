@@ -65,14 +65,15 @@ class Mma:
         reads = [
             Matrix(is_k_major, 0, width, is_partial)
             for is_k_major in (True, False)
-            for width in WIDTHS
-            for is_partial in dict.fromkeys((False, width > 1))
+            for width in WIDTHS[:-1]
+            for is_partial in (False, True)
         ]
         reads += [Matrix(is_k_major, 0, 1).realigned for is_k_major in (True, False)]
         outs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
         for out, tiles in itertools.product(outs, model.table_of(chip).tiles):
             for a, b, unaligned in itertools.product(reads, reads, (False, True)):
-                if kernel.shared_of(tiles, a, b) + RESERVED_SHARED <= chip.shared:
+                fits = kernel.shared_of(tiles, a, b) + RESERVED_SHARED <= chip.shared
+                if fits and not kernel.spills(a, b):
                     yield kernel.kernel_of(dtype, out, tiles, a, b, chip.is_hopper, unaligned)
         yield from splitk.kernels(dtype, chip.is_hopper)
         yield pack.kernel(chip.is_hopper)

@@ -62,6 +62,11 @@ class Matrix(NamedTuple):
         return self.is_k_major or self.pitch > 0
 
     @property
+    def has_to_be_packed(self) -> bool:
+        """Whether it can't be :data:`REALIGNED`, and copies of it would be of too few elements."""
+        return self.width <= 2 and not self.can_realign
+
+    @property
     def realigned(self) -> Matrix:
         """The same matrix, read as :data:`REALIGNED`."""
         return Matrix(self.is_k_major, self.pitch, WIDTHS[0], is_unaligned=True)
@@ -98,9 +103,11 @@ def objection(product: Product) -> str:
     if min(blocks_of(tiles, product) for tiles in TILES) > MAX_GRID[0]:
         return "it would take more blocks than a launch can have"
     for name, x, lines in (("A", product.a, product.m), ("B", product.b.transposed, product.n)):
-        is_read = matrix_of(x, lines, depth(product), product.batch) is not None
+        matrix = matrix_of(x, lines, depth(product), product.batch)
+        is_read = matrix is not None and not matrix.has_to_be_packed
         if not is_read and not can_pack(lines, depth(product), product.batch):
-            return f"neither dimension of {name} is contiguous, and it is too large to be repacked"
+            why = "neither dimension is contiguous" if matrix is None else "it is not aligned"
+            return f"{name} is too large to be repacked, which it has to be: {why}"
     return ""
 
 
@@ -141,6 +148,16 @@ def stores_words(p: Product) -> bool:
     """Return whether the kernel stores 16 bytes at once of a D with rows that are not aligned."""
     is_plain = p.d.column_stride == 1 and p.beta == 0 and p.epilogue is None
     return is_plain and not stores_pieces(p)
+
+
+def spills(a: Matrix, b: Matrix) -> bool:
+    """Return whether some tiles of matrices that are read like this lack registers.
+
+    The addresses of copies of single elements take too many, and so do those of copies of two
+    elements of both matrices, where a matrix ends in the midst of a copy.
+    """
+    narrow = a.width == b.width == 2 and (a.is_partial or b.is_partial)
+    return narrow or 1 in (a.width, b.width)
 
 
 def shared_of(tiles: Tiles, a: Matrix, b: Matrix) -> int:

@@ -27,6 +27,7 @@ from tilewise.gemm.families.mma.kernel import (
     depth,
     matrix_of,
     shared_of,
+    spills,
     stores_pieces,
     stores_words,
     swapped,
@@ -323,9 +324,10 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
         parts, added = parts[1:], added[1:]
     fits = np.array([[blocks_of(x, p) <= MAX_GRID[0]] for x in table.tiles])
     of_parts = np.where(parts > 1, MARGIN, 1.0)
-    readings = list(
-        itertools.product(_readings(p.a, p.m, p, table), _readings(p.b.transposed, p.n, p, table))
+    pairs = itertools.product(
+        _readings(p.a, p.m, p, table), _readings(p.b.transposed, p.n, p, table)
     )
+    readings = [(a, b) for a, b in pairs if not spills(a.matrix, b.matrix)]
     packing = np.array([
         a.seconds + b.seconds + table.costs.pack * (PACKED in (a.how, b.how))
         for a, b in readings
@@ -349,8 +351,7 @@ def _readings(x: Operand, lines: int, p: Product, table: Table) -> list[Reading]
     k = depth(p)
     matrix, packs = matrix_of(x, lines, k, p.batch), can_pack(lines, k, p.batch)
     realigns = matrix is not None and matrix.width < WIDTHS[0] and matrix.can_realign
-    # One element at a time is slower than any other way, even in small products.
-    if matrix is not None and (matrix.width > 1 or not (packs or realigns)):
+    if matrix is not None and matrix.width > 1:
         found.append(Reading(COPIED, matrix))
     if matrix is not None and realigns:
         found.append(Reading(REALIGNED, matrix.realigned))
