@@ -38,6 +38,22 @@ def end_at_once() -> None:
         signal.signal(signal.SIGINT, end)
 
 
+def open_streams() -> None:
+    """Open what the process was started without of standard input, output and error: nowhere.
+
+    Else a file that is opened later would be standard error for CUDA's libraries, and Python has
+    None for a stream that is closed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
+
+
 def main() -> int:
     """Carry out the process's command line.
 
@@ -47,6 +63,7 @@ def main() -> int:
         The exit code, as :func:`tilewise.cli.main.main` has it.
     """
     end_at_once()
+    open_streams()
     # The emulator makes some 100,000 objects for a launch and frees them behind it; to look for
     # garbage among them as often as Python does takes as long as the launch.
     gc.set_threshold(100_000, 10, 10)

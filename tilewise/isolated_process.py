@@ -84,7 +84,6 @@ def _with_variables(
 
 def _prepared() -> Callable[[bytes], bytes]:
     # Modules that launches import on demand are imported here, once for all forked processes.
-    _ = np.ma
     cache.load(bytes(32))
     return lambda asked: pickle.dumps(answer(pickle.loads(asked)))
 

@@ -18,6 +18,7 @@ from tilewise.devices.elements import refused
 from tilewise.devices.emulated import emulator
 from tilewise.errors import CompileError, VariableError
 from tilewise.launch import Module
+from tilewise.masked import is_masked
 
 _DTYPES = {
     "bool": "bool", "char": "int8", "signed char": "int8", "unsigned char": "uint8",
@@ -269,7 +270,7 @@ def as_bytes(variable: Variable, value: Any) -> bytes:
         The errors of :class:`Variables`.
     """
     name, (dtype, shape) = variable.name, _form(variable)
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise TypeError(f"{name} takes an array without a mask; pass x.filled(0), or x.data")
     if variable.declared.endswith("*") and hasattr(value, "pointer"):
         value = np.uint64(value.pointer)

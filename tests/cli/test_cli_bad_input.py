@@ -86,7 +86,7 @@ def test_bad_arguments(
         ({"a": matrix(3, 4), "b": matrix(4, 6, "float64")}, [], ["float64", "float32"]),
         ({"a": np.ones((3, 4), np.int32), "b": matrix(4, 6)}, [], ["int32", "float32"]),
         ({"a": np.ones((3, 4), np.float16), "b": matrix(4, 6)}, [], ["float16", "float32"]),
-        ({"a": np.ones(4, np.float32), "b": matrix(4, 6)}, [], ["1 dimensions", "has 2"]),
+        ({"a": np.ones(4, np.float32), "b": matrix(4, 6)}, [], ["has 2 dimensions"]),
         ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["-m", "4"], ["-m is 4", "3"]),
         ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["-n", "4"], ["-n is 4", "6"]),
         ({"a": matrix(3, 4), "b": matrix(4, 6)}, ["--dtype", "float64"], ["float64", "float32"]),
@@ -229,8 +229,7 @@ def test_a_write_that_fails_leaves_what_was_there(
     monkeypatch.setattr(np, "save", full)
     refuse(
         tilewise("run", "tiled", "-m", 3, "-n", 3, "-k", 3, "--out", out),
-        "No space left",
-        "out.npy",
+        f"tilewise: {out}: No space left on device\n",
     )
     assert out.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [out]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -120,6 +121,26 @@ def test_a_full_disk_is_one_line(words: str) -> None:
         )  # fmt: skip
     assert found.returncode == 2
     assert found.stderr == "tilewise: can't write to standard output: No space left on device\n"
+
+
+@posix
+@pytest.mark.parametrize(
+    ("closed", "words", "code"),
+    [
+        ("<&- >&- 2>&-", "run tiled -m 8 -n 8 -k 8 --device emulator", 0),
+        *slow((">&-", "kernels", 0), ("2>&-", "run tiled --device emulator --json", 0)),
+        *slow((">&- 2>&-", "run nothing", 2)),
+    ],
+)
+def test_closed_streams_change_nothing(closed: str, words: str, code: int) -> None:
+    """Neither is one of them a file that is opened later."""
+    script = f"{' '.join(TILEWISE)} {words} {closed}"
+    found = subprocess.run(
+        ["bash", "-c", script], env=ENVIRONMENT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == code
+    assert found.stderr == ""
+    assert not found.stdout or json.loads(found.stdout)["correct"]
 
 
 @posix

@@ -121,8 +121,8 @@ class Evil:
     [
         (drawn(3, 4), r"A is 3 x 4 and B is 5 x 2; A must have as many columns as B has rows"),
         (drawn(3, 5, dtype="float64"), "A is float64 and B float32; they must be the same"),
-        (drawn(5), r"has 1 dimensions, shape \(5,\); a matrix has 2"),
-        (drawn(1, 3, 5), "has 3 dimensions"),
+        (drawn(5), r"has the shape \(5,\); a matrix has 2 dimensions"),
+        (drawn(1, 3, 5), r"has the shape \(1, 3, 5\)"),
         (np.ones((3, 5), int), "is int64; float16, float32, float64 are supported$"),
         (np.ones((3, 5), "V2"), "no name for bfloat16, so save it as float32"),
         (np.ones((3, 5), complex), "is complex128"),

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.gemm.product import ALIGNMENT
+from tilewise.masked import is_masked
 from tilewise.places import ITEM_SIZES
 
 Array = Any
@@ -127,8 +128,7 @@ class _Arrays:
         self._module = module
 
     def check(self, x: Array, what: str) -> None:
-        # numpy.ma takes long to import, and there is no masked array before it is imported.
-        if isinstance(x, getattr(sys.modules.get("numpy.ma"), "MaskedArray", ())):
+        if is_masked(x):
             raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or what it holds")
         if not x.dtype.isnative:
             raise TypeError(

@@ -181,7 +181,7 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
     except OSError as error:
         if error.filename is None and error.errno == errno.ENOSPC:
             raise  # for standard output; errors of files name them
-        return _fail(error, str(error), BAD, words)
+        return _fail(error, _of_the_system(error), BAD, words)
     except (TilewiseError, ValueError, TypeError) as error:
         return _fail(error, str(error), BAD, words)
     except (MemoryError, OverflowError) as error:
@@ -193,6 +193,13 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         with suppress(OSError):
             print("tilewise: interrupted", file=sys.stderr)
         return INTERRUPTED
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the system refused, and of which file, without Python's number of the error."""
+    if error.filename is None or not error.strerror:
+        return str(error)
+    return f"{os.fsdecode(error.filename)}: {error.strerror}"
 
 
 def require_gpu() -> None:

@@ -379,7 +379,8 @@ class _Search:
         text = message(left_out.without_marks(self.output.log), self.now)
         if whole.ok:
             kernel = self.kernels[0]
-            if kernel.template and not self.asked.arguments:
+            is_template = kernel.template and not self.asked.arguments
+            if is_template or self.asked.path not in (kernel.name, f"::{kernel.name}"):
                 return no_such_kernel(self.job.request.name, self.job.file, self.files)
             text = f"{self.job.request.name} of {text}"
         quoted = {name for _, names in self._errors() for name in names}

@@ -11,6 +11,7 @@ from typing import Any
 
 from tilewise.compiler import left_out, nvrtc, signatures, symbols
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
+from tilewise.compiler.explained import explained
 from tilewise.compiler.extract import Extracted, extract
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
@@ -234,4 +235,5 @@ def _message(log: str, job: Job, gathered: Gathered, name: str | None = None) ->
         rows = job.request.source.splitlines()
         if 1 <= line <= len(rows):
             text = f"{job.file}:{line}: error: ptxas refuses this line\n  {rows[line - 1]}\n{text}"
+    text = explained(text, name or job.request.name)
     return f"{job.file} does not compile for {job.request.arch}:\n{text}"

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewise.devices import elements
 from tilewise.devices.extents import extent
+from tilewise.masked import is_masked
 from tilewise.numbers import shortened
 from tilewise.places import Encode, TensorMap
 from tilewise.pointer import Pointer
@@ -234,7 +235,7 @@ def _check_array(parameter: Parameter, value: Any) -> None:
     if not isinstance(value, np.ndarray):
         _check_device_array(parameter, value)
         return
-    if isinstance(value, np.ma.MaskedArray):
+    if is_masked(value):
         raise TypeError(
             f"{described(value)} has a mask, which a kernel knows nothing of; pass "
             "x.filled(0), or x.data for all that it holds"

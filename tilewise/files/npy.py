@@ -139,7 +139,7 @@ class MatrixFile(_Opened):
             )
             raise TypeError(f"{whose} is {dtype}; {', '.join(DTYPES)} are supported{hint}")
         if len(shape) != 2:
-            raise ValueError(f"{whose} has {len(shape)} dimensions, shape {shape}; a matrix has 2")
+            raise ValueError(f"{whose} has the shape {shape}; a matrix has 2 dimensions")
         if min(shape) < 0:
             raise ValueError(f"{whose} has shape {shape}; no dimension can be negative")
         about, offset = os.fstat(self._file.fileno()), self._file.tell()

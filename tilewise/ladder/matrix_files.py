@@ -56,8 +56,7 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         )
     if loaded.ndim != 2:
         raise ValueError(
-            f"matrix {what}: {path} has {loaded.ndim} dimensions, shape {loaded.shape}; "
-            "a matrix has 2"
+            f"matrix {what}: {path} has the shape {loaded.shape}; a matrix has 2 dimensions"
         )
     if loaded.dtype.newbyteorder("=").name not in DTYPES:
         raise ValueError(

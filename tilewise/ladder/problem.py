@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.masked import is_masked
 from tilewise.numbers import scalar
 from tilewise.precision import DTYPES, dtype_of, sums_of
 from tilewise.shown import Part, Shown, product_line
@@ -229,7 +230,7 @@ def _check_array(x: object, what: str, like: Matrix | None = None) -> None:
     """Raise the errors of :meth:`Gemm.of` that are about one array."""
     if not isinstance(x, np.ndarray):
         raise TypeError(f"{what} is {type(x).__name__}; it must be a NumPy array")
-    if isinstance(x, np.ma.MaskedArray):
+    if is_masked(x):
         raise TypeError(f"{what} is a masked array; pass {what}.filled(0), or {what}.data")
     try:
         kind = _supported(x.dtype)
@@ -240,7 +241,7 @@ def _check_array(x: object, what: str, like: Matrix | None = None) -> None:
             f"{what} has the other byte order, {kind.str!r}; pass {what}.astype({kind.name!r})"
         )
     if x.ndim != 2:
-        raise ValueError(f"{what} has {x.ndim} dimensions, shape {x.shape}; a matrix has 2")
+        raise ValueError(f"{what} has the shape {x.shape}; a matrix has 2 dimensions")
     if like is not None and x.dtype != like.dtype:
         raise TypeError(f"{what} is {x.dtype} and A is {like.dtype}; they must be the same")
     if max(x.shape) > LARGEST:

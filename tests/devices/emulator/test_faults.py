@@ -95,6 +95,10 @@ def test_to_count_changes_no_finding(case: Case, emulator: Device) -> None:
             "if (threadIdx.x < 4) __syncthreads(); x[threadIdx.x] = 1;",
             "and 1,020 threads of its block go around it",
         ),
+        (
+            "if (threadIdx.x > 0) __syncthreads(); x[threadIdx.x] = 1;",
+            "and 1 thread of its block goes around it, thread (0, 0, 0) (and",
+        ),
     ],
 )
 def test_counts_have_separators_and_indices_are_as_in_code(

@@ -107,10 +107,15 @@ def _builder(opcode: str, modifiers: tuple[str, ...]) -> Callable[[Machine, Op],
     return _arithmetic
 
 
+_OF_TEXTURES = ("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep")
+
+
 def _raiser(op: Op, error: UnsupportedInstructionError) -> Callable[[Lanes], None]:
     message, where = str(error), f"source {op.where(op.machine.setup.sources.own)}"
     if where not in message:
         message += f" ({where})"
+    if op.instruction.opcode in _OF_TEXTURES:
+        message += ": it has no textures and surfaces; read and write the array itself"
 
     def run(lanes: Lanes) -> None:
         raise UnsupportedInstructionError(message)

@@ -264,6 +264,18 @@ def _assert_failed(machine: Machine, op: Op, lanes: Lanes) -> None:
     )
 
 
+def _not_here(function: str) -> str:
+    """Say why a function that the driver brings can't be called."""
+    if function in ("malloc", "free"):
+        return f"{function} is called, and kernels have no heap here; pass an array in its place"
+    if function.startswith(("cuda", "cnp")):
+        return (
+            f"{function} is of CUDA's device runtime, by which kernels launch kernels; launch them "
+            "one after another"
+        )
+    return f"the function {function} is not in the source"
+
+
 _SYSTEM: dict[str, Callable[[Machine, Op, Lanes], None]] = {
     "vprintf": _print,
     "__assertfail": _assert_failed,
@@ -297,7 +309,7 @@ def _call(machine: Machine, op: Op) -> None:
                 "defined nowhere: define it in the source, or in a header that it includes"
             )
         else:
-            raise op.unsupported(f"the function {target.name} is not in the source")
+            raise op.unsupported(_not_here(target.name))
         return
     assert isinstance(target, Register)
     read = machine.registers.reader(op, target, "u64", picked=True)

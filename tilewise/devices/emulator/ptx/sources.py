@@ -10,6 +10,7 @@ from pathlib import Path
 from tilewise.compiler.symbols import demangle
 from tilewise.devices.emulator.ptx.syntax import Instruction
 
+_OF_NVRTC = "__nv_nvrtc_builtin_header.h"  # it names the working directory as its folder
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)")
 
 
@@ -55,7 +56,8 @@ class SourceLine:
     def where(self, file: str) -> str:
         """Say the line, and its file where that is not ``file``, and the calls."""
         called = self.called()
-        there = "" if self.file == file else f" of {self.file}"
+        name = "a header of NVRTC" if _OF_NVRTC in self.file else self.file
+        there = "" if self.file == file else f" of {name}"
         return f"line {self.line}{there}" + (f", {called}" if called else "")
 
     def called(self) -> str:

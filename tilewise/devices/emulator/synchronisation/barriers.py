@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -231,8 +232,9 @@ class Barriers:
             waits = np.flatnonzero(~self.ended[start : start + geometry.threads])
             op.fault(
                 "barrier",
-                f"waits at this barrier, and {count:,} threads of its block go around it, thread "
-                f"{geometry.thread_index(first)} the first",
+                f"waits at this barrier, and {plural(count, 'thread')} of its block "
+                f"{'goes' if count == 1 else 'go'} around it, thread "
+                f"{geometry.thread_index(first)}{' the first' if count > 1 else ''}",
                 start + int(waits[0]),
                 None,
                 len(waits) - 1,
@@ -240,8 +242,8 @@ class Barriers:
             return
         op.note(
             "barrier",
-            f"ended before this barrier, as {count:,} threads of its block did; the barrier counts "
-            "only threads that have not ended, so it opens all the same",
+            f"ended before this barrier, as {plural(count, 'thread')} of its block did; the "
+            "barrier counts only threads that have not ended, so it opens all the same",
             first,
         )
 
