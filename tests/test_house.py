@@ -19,12 +19,12 @@ MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
     "host_memory", "masked", "shown", "sizes", "precision", "certain", "numbers", "places",
-    "pointer", "tensor_map", "limits", "targets", "counted", "launch", "errors", "tracebacks", "epilogue",
-    "compiler", "devices", "isolated", "isolated_process", "variables", "launchable", "kernel",
-    "listed", "listing", "python_kernels", "triton", "numba", "provenance", "gemm", "arrays",
-    "host", "ladder", "specs", "exercises", "torch", "matmul", "grouped", "files",
-    "explanation", "explain", "lens", "notebook", "bench", "tune", "warm", "", "cli",
-    "__main__",
+    "pointer", "tensor_map", "limits", "targets", "counted", "launch", "errors", "tracebacks",
+    "epilogue", "compiler", "devices", "isolated", "isolated_process", "variables",
+    "launchable", "kernel", "listed", "listing", "python_kernels", "triton", "numba",
+    "provenance", "gemm", "arrays", "host", "ladder", "specs", "exercises", "torch", "matmul",
+    "grouped", "files", "explanation", "explain", "lens", "notebook", "bench", "tune", "warm",
+    "", "cli", "__main__",
 )  # fmt: skip
 """The parts of tilewise, each of which imports only those before it; ``""`` is the package's own
 ``__init__``, which offers the front doors."""

@@ -221,6 +221,12 @@ def test_the_kernel_takes_any_strides(data: st.DataObject) -> None:
     assert_right(result[view], hosts[0], hosts[1], "float32", 0.5, -1.5, hosts[2])
 
 
+def test_nothing_is_copied_for_a_result_of_no_elements() -> None:
+    """A would take terabytes on the emulator, where an array's rows that are one are many."""
+    a = np.broadcast_to(np.float32(1), (2**40, 1))
+    assert matmul(a, np.zeros((1, 0), np.float32), device="emulator").shape == (2**40, 0)
+
+
 def test_a_batch_beyond_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one launch, in which each block takes several."""
     monkeypatch.setattr(general, "MAX_GRID", (2, 1, 3))

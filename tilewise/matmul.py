@@ -378,6 +378,12 @@ def _on(call: Call, device: Device) -> Any:
         there.append(device.array(elements))
         return there[-1].pointer
 
+    results = [
+        library.empty(call.shape, call.out_dtype, call.a) if out is None else out
+        for out in call.outs
+    ]
+    if 0 in call.shape:
+        return call.returned(results)
     a, b, c, up = _inputs(call)
     of_a, a_at = placed(a)
     of_b, b_at = placed(b)
@@ -390,10 +396,6 @@ def _on(call: Call, device: Device) -> Any:
         assert view is not None
         given.append(how)
         given_at.append(flat(library.bits(array), view) if span(view) else 0)
-    results = [
-        library.empty(call.shape, call.out_dtype, call.a) if out is None else out
-        for out in call.outs
-    ]
     targets = [library.bits(x) for x in results]
     back = [device.empty((x.size,), x.dtype) for x in targets]
     of_d = Operand(max(call.n, 1), 1, call.m * call.n, offset(back[0].pointer))

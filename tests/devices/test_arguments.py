@@ -133,6 +133,8 @@ def test_the_wrong_number_of_arguments(count: int) -> None:
     parameters = [parameter("u32"), parameter("u64")]
     with pytest.raises(TypeError, match=rf"k takes 2 arguments, not {count}.*32-bit.*an array"):
         bind("k", parameters, (1,) * count)
+    with pytest.raises(TypeError, match=r"k takes 1 argument, not \d; in order: an 8-bit integer"):
+        bind("k", [parameter("u8")], (1,) * (count + (count == 1)))
 
 
 def test_the_message_counts_from_zero_and_names_the_type() -> None:

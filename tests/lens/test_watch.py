@@ -105,7 +105,7 @@ def test_another_signature(run_watch: RunWatch, tmp_path: Path) -> None:
     path.write_text('extern "C" __global__ void own(float* x) { x[0] = 1; }')
     code, _, err = run_watch("own.cu:own")
     assert code == 2
-    assert "own takes 1 arguments, not 11" in err
+    assert "own takes 1 argument, not 11" in err
     assert "has the signature own(int m, int n, int k, real alpha, const real* a" in err
     assert list(tmp_path.iterdir()) == [path]
 

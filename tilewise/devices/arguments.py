@@ -14,7 +14,7 @@ from tilewise.masked import is_masked
 from tilewise.numbers import shortened
 from tilewise.places import Encode, TensorMap
 from tilewise.pointer import Pointer
-from tilewise.shown import named_type
+from tilewise.shown import named_type, plural
 from tilewise.tensor_map import MappedArray
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def bind(
     if len(args) != len(parameters):
         wanted = "; ".join(type_in_words(parameter) for parameter in parameters) or "none"
         raise TypeError(
-            f"{symbol} takes {len(parameters)} arguments, not {len(args)}; in order: {wanted}"
+            f"{symbol} takes {plural(len(parameters), 'argument')}, not {len(args)}; "
+            f"in order: {wanted}"
         )
     out = []
     for parameter, value in zip(parameters, args, strict=True):
@@ -166,7 +167,7 @@ def type_in_words(parameter: Parameter) -> str:
         return f"a {bits}-bit float"
     if bits == 64 and parameter.declared not in elements.SIGNED:
         return "an array or a 64-bit integer"
-    return f"a {bits}-bit integer"
+    return f"{'an' if bits == 8 else 'a'} {bits}-bit integer"
 
 
 def _is_struct(parameter: Parameter) -> bool:
