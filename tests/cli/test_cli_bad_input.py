@@ -216,6 +216,17 @@ def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_message_does_not_wait_for_what_shows_results() -> None:
+    script = (
+        "import sys; from tilewise.cli.main import main; main(['run', '--tile']);"
+        "print([x for x in ('tilewise.cli.show', 'tilewise.devices.emulator') if x in sys.modules])"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert found.stdout == "[]\n", found.stderr
+
+
 def test_a_write_that_fails_leaves_what_was_there(
     tilewise: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,8 +49,8 @@ def failed(
 
 def told(message: str, code: int, hint: str = "") -> int:
     """Say what was wrong on standard error, where somebody reads it."""
-    from tilewise.cli import show
+    from tilewise.cli.told import error
 
     with suppress(OSError):
-        show.error(message, hint)
+        error(message, hint)
     return code

@@ -196,7 +196,7 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
 
 
 def _of_the_system(error: OSError) -> str:
-    """What the system refused, and of which file, without Python's number of the error."""
+    """Return what the system refused and for which file, without the number of the error."""
     if error.filename is None or not error.strerror:
         return str(error)
     return f"{os.fsdecode(error.filename)}: {error.strerror}"

@@ -1,6 +1,6 @@
 """Print results as text: tables of at most 80 columns, with units named."""
 
-from tilewise.cli.show.console import block_progress, console, counting, error, parts, progress
+from tilewise.cli.show.console import block_progress, console, counting, parts, progress
 from tilewise.cli.show.exercises import exercise, exercises, grade, grades
 from tilewise.cli.show.files import multiplied
 from tilewise.cli.show.launches import launch_result
@@ -20,7 +20,6 @@ __all__ = [
     "counting",
     "demo",
     "diagnosis",
-    "error",
     "exercise",
     "exercises",
     "grade",

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewise.bench.climb import label, main_size, names, row_of
-from tilewise.cli.show.console import console, error, giga, verdict
+from tilewise.cli.show.console import console, giga, verdict
+from tilewise.cli.told import error
 
 _SIZES_A_TABLE = 7
 

@@ -23,7 +23,6 @@ from rich.progress import (
 from rich.table import Column, Table
 from rich.text import Text
 
-from tilewise.devices.emulator import Emulator
 from tilewise.shown import number
 
 if TYPE_CHECKING:
@@ -147,14 +146,6 @@ def giga(rate: float) -> str:
     return f"{rate / 1e9:,.0f}" if rate >= 1e11 else f"{rate / 1e9:.3g}"
 
 
-def error(message: str, as_hint: str = "") -> None:
-    """Print ``message`` to standard error, unwrapped so that it can be copied."""
-    out = Console(stderr=True, highlight=False, soft_wrap=True)
-    out.print(Text.assemble(("tilewise: ", "bold red"), message))
-    if as_hint:
-        out.print(Text(as_hint, style="dim"))
-
-
 @contextmanager
 def progress(total: int | None, what: str) -> Iterator[Callable[[str], None]]:
     """Show a bar on standard error if that is a terminal; yield a function to call at each step.
@@ -216,6 +207,8 @@ def counting(what: str, period: float = 30) -> Iterator[Callable[[int, int], Non
 @contextmanager
 def block_progress(device: Device, what: str) -> Iterator[None]:
     """A bar of the blocks that the emulator has run, where standard error is a terminal."""
+    from tilewise.devices.emulator import Emulator
+
     if not isinstance(device, Emulator):
         with progress(None, what):
             yield

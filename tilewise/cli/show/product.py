@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, error, verdict
+from tilewise.cli.show.console import console, verdict
+from tilewise.cli.told import error
 from tilewise.shown import duration, number
 
 if TYPE_CHECKING:

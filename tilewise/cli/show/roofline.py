@@ -8,7 +8,8 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, error, giga, labels, verdict
+from tilewise.cli.show.console import console, giga, labels, verdict
+from tilewise.cli.told import error
 from tilewise.lens.figures import si
 from tilewise.lens.roofline import LIMITS, TENSOR_CORES, Ceilings
 from tilewise.shown import duration, extents, number

@@ -11,12 +11,12 @@ from rich.text import Text
 
 from tilewise.cli.show.console import (
     console,
-    error,
     gflops,
     named_rows,
     verdict,
     verdict_rows,
 )
+from tilewise.cli.told import error
 from tilewise.cli.usage import with_options
 from tilewise.ladder.geometry import listed
 from tilewise.launch import device_name, in_groups

@@ -226,7 +226,7 @@ class Barriers:
         around = missing[machine.bypasses.went_around(op, missing)]
         gone = around if len(around) else missing
         block = geometry.block_of[gone]
-        first, count = int(gone[0]), np.count_nonzero(block == block[0])
+        first, count = int(gone[0]), int(np.count_nonzero(block == block[0]))
         if len(around):
             start = int(block[0]) * geometry.threads
             waits = np.flatnonzero(~self.ended[start : start + geometry.threads])
