@@ -73,7 +73,7 @@ class Mma:
         for out, tiles in itertools.product(outs, model.table_of(chip).tiles):
             for a, b, unaligned in itertools.product(reads, reads, (False, True)):
                 fits = kernel.shared_of(tiles, a, b) + RESERVED_SHARED <= chip.shared
-                if fits and not kernel.spills(a, b):
+                if fits and not kernel.spills(a, b, chip.capability):
                     yield kernel.kernel_of(dtype, out, tiles, a, b, chip.is_hopper, unaligned)
         yield from splitk.kernels(dtype, chip.is_hopper)
         yield pack.kernel(chip.is_hopper)

@@ -327,7 +327,7 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
     pairs = itertools.product(
         _readings(p.a, p.m, p, table), _readings(p.b.transposed, p.n, p, table)
     )
-    readings = [(a, b) for a, b in pairs if not spills(a.matrix, b.matrix)]
+    readings = [(a, b) for a, b in pairs if not spills(a.matrix, b.matrix, chip.capability)]
     packing = np.array([
         a.seconds + b.seconds + table.costs.pack * (PACKED in (a.how, b.how))
         for a, b in readings
