@@ -95,7 +95,7 @@ def test_a_float_is_rounded_and_not_overflowed() -> None:
 @pytest.mark.parametrize("value", [np.zeros(1, np.float32), "1", [1], 1j])
 def test_what_is_no_number_is_refused_for_one(kind: str, value: Any) -> None:
     with pytest.raises(
-        TypeError, match=rf"k, argument 0 \({kind}\): takes a {8 * SIZES[kind]}-bit"
+        TypeError, match=rf"k, argument 0 \({kind}\): takes an? {8 * SIZES[kind]}-bit"
     ):
         bound(kind, value)
 

@@ -102,7 +102,7 @@ def test_what_would_spill_is_never_asked_for(a: Operand, b: Operand, capability:
     """Copies of single elements; or of two elements of both matrices, of which an edge cuts some.
 
     Compiled for compute capability 8.6, those of MN-major matrices spill up to 456 bytes a thread;
-    for 10.0 and 12.0 those of two elements of one of the matrices do, too.
+    for 9.0, 10.0 and 12.0 those of two elements of whole rows do, too.
     """
     chip = replace(A100, capability=capability)
     listed = {*variants(capability, "bfloat16")}
@@ -114,7 +114,7 @@ def test_what_would_spill_is_never_asked_for(a: Operand, b: Operand, capability:
         assert 1 not in (macros["A_WIDTH"], macros["B_WIDTH"])
         are_narrow = macros["A_WIDTH"] == macros["B_WIDTH"] == 2
         assert not (are_narrow and (macros["A_PARTIAL"] or macros["B_PARTIAL"]))
-        assert capability < 100 or 2 not in (macros["A_WIDTH"], macros["B_WIDTH"])
+        assert capability < 90 or 2 not in (macros["A_WIDTH"], macros["B_WIDTH"])
         assert made in listed
 
 

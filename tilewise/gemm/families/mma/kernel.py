@@ -22,7 +22,7 @@ GROUP = 8  # rows of tiles whose blocks run together, to share in L2
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by int, up to a tile past the end
 DEEPEST = max(tiles.block_k for tiles in TILES)
 PIECE = 4  # elements of D that a thread stores at once, where they are aligned
-WIDE = 100  # the compute capability, as 86 for 8.6, from which on :func:`spills` says more
+WIDE = 90  # the compute capability, as 86 for 8.6, from which on :func:`spills` says more
 WIDTHS = (8, 4, 2, 1)
 """The numbers of elements that one copy may have."""
 COPIED, REALIGNED, PACKED = "copied", "realigned", "packed"
@@ -155,7 +155,7 @@ def spills(a: Matrix, b: Matrix, capability: int) -> bool:
     """Return whether some tiles of matrices that are read like this lack registers.
 
     The addresses of copies of single elements take too many. So do those of copies of two elements,
-    for compute capability 10.0 and later; before it, where both matrices are copied so and one of
+    for compute capability 9.0 and later; before it, where both matrices are copied so and one of
     them ends in the midst of a copy.
     """
     narrow = [x for x in (a, b) if x.width == 2]
