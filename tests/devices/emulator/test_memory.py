@@ -11,8 +11,10 @@ import pytest
 from reference import Launcher, assert_same
 
 from tilewise.devices import Device
+from tilewise.devices.emulator.instructions import build
 from tilewise.devices.emulator.machine import Machine
 from tilewise.devices.emulator.memory.storage import Storage
+from tilewise.devices.emulator.threads import registers
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.devices.emulator.threads.registers import Registers
 from tilewise.kernel import Kernel
@@ -333,5 +335,41 @@ def test_a_launch_leaves_nothing_to_the_garbage_collector(
     finally:
         gc.enable()
     assert {kind.__name__: kinds[kind] for kind in (Machine, Registers, Storage, Op)} == {
-        "Machine": 0, "Registers": 0, "Storage": 0, "Op": 0,
+        "Machine": 0, "Registers": len(registers.kept), "Storage": 0, "Op": 0,
     }  # fmt: skip
+    assert 0 < len(registers.kept) <= registers.KEPT
+    assert not any(value.ndim for each in registers.kept.values() for value in each.values)
+
+
+def test_what_runs_an_instruction_on_registers_is_made_for_the_first_launch(
+    emulator: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs in the next one with other numbers and arrays; what it counts is the same."""
+    source = """extern "C" __global__ void scale(int n, float by, const float* x, float* y) {
+        int i = blockIdx.x * 32 + threadIdx.x;
+        if (i < n) y[i] = x[n - 1 - i] * by + (i & 1 ? 0.5f : x[i]);
+    }"""
+    kernel = Kernel(source, "scale")
+    made: list[str] = []
+    builder = build._arithmetic
+
+    def builds(machine: Machine, op: Op) -> None:
+        made.append(op.instruction.opcode)
+        builder(machine, op)
+
+    monkeypatch.setattr(build, "_arithmetic", builds)
+    monkeypatch.setattr(build, "_OF_REGISTERS", build._OF_REGISTERS | {builds})
+    monkeypatch.setattr(build, "_builder", build._builder.__wrapped__)
+    counted = []
+    for n, by in ((50, 2.0), (50, -2.0), (33, 4.0)):
+        x = np.arange(n, dtype=np.float32)
+        y = np.zeros_like(x)
+        report = kernel.launch(2, 32, (n, by, x, y), device=emulator, counts=True)
+        y64 = x[::-1] * by + np.where(np.arange(n) % 2, 0.5, x)
+        assert_same(y, y64.astype(np.float32))
+        assert bool(made) == (not counted)
+        made.clear()
+        counted.append(report.counters)
+    assert counted[0] == counted[1] != counted[2]
+    assert counted[0] is not None
+    assert counted[0].flops >= 100

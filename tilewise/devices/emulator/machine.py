@@ -100,7 +100,9 @@ class Machine:
         self.rules = setup.rules
         self.is_counting = setup.rules is not None
         self.generation = 0
-        self.registers = Registers(self)
+        # Where dependences are mapped, some instructions are left out as needless.
+        self.is_lasting = not setup.is_mapping and not program.recursive
+        self.registers = Registers.of(self) if self.is_lasting else Registers(self)
         self.roots = roots_of(program)
         self.shared_bytes = program.static_shared + setup.dynamic_shared
         self.geometry: Geometry
@@ -159,6 +161,8 @@ class Machine:
         """
         for op in self.ops:
             vars(op).clear()
+        if self.is_lasting:
+            self.registers.leave()
         vars(self).clear()
 
     # Symbols

@@ -47,8 +47,7 @@ def _counts(op: Op) -> list[tuple[str, int]]:
         found.append((f"tensor_{op.tensor_type}_flops", op.flops_a_lane * ran))
     for tally in (op, *op.others):
         if tally.space:
-            values = vars(tally)
-            found += [(name, values[what]) for what, name in _counters_of(tally.space)]
+            found += [(name, getattr(tally, what)) for what, name in _counters_of(tally.space)]
     arithmetic = _arithmetic(op.instruction)
     if arithmetic:
         found.append((arithmetic, ran))

@@ -24,6 +24,7 @@ from tilewise.devices.emulator.matrices import mma, wgmma, wmma
 from tilewise.devices.emulator.ptx.syntax import Operand, Pair, Vector
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op, Value
+from tilewise.devices.emulator.threads.registers import is_of_registers
 from tilewise.errors import UnsupportedInstructionError
 
 if TYPE_CHECKING:
@@ -53,12 +54,17 @@ def build(machine: Machine, op: Op) -> None:
     """Make an op runnable.
 
     What takes registers to registers is made when it runs for the first time: it is most of a
-    program, and many a launch never reaches it. A function that calls itself saves the registers
-    that are known, so there all of them have to be known from the beginning.
+    program, and many a launch never reaches it. What an earlier launch of the program made runs
+    again. A function that calls itself saves the registers that are known, so there all of them
+    have to be known from the beginning.
     """
     builder = _builder(op.instruction.opcode, op.instruction.modifiers)
     if builder in _OF_REGISTERS and not machine.program.recursive:
-        op.run = _WhenReached(machine, op, builder)
+        made = machine.registers.made.get(op.index)
+        if made is None or op.instruction.predicate is not None:
+            op.run = _WhenReached(machine, op, builder)
+        else:
+            op.run, op.flops_a_lane = made
     else:
         _make(machine, op, builder)
 
@@ -87,8 +93,14 @@ class _WhenReached:
 
 def _make(machine: Machine, op: Op, builder: Callable[[Machine, Op], None]) -> None:
     instruction = op.instruction
+    made = machine.registers.made
     try:
-        builder(machine, op)
+        if op.index in made:
+            op.run, op.flops_a_lane = made[op.index]
+        else:
+            builder(machine, op)
+            if builder in _OF_REGISTERS and is_of_registers(instruction):
+                made[op.index] = op.run, op.flops_a_lane
     except UnsupportedInstructionError as error:
         # Only an instruction that is reached is an error.
         op.control, op.run = None, _raiser(op, error)

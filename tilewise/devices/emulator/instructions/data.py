@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,23 +37,27 @@ _CACHING = (
 _TYPES = tuple(t for t in DTYPES if t not in ("pred", "f16x2", "bf16x2", "bf16"))
 
 
-def space_of(
-    machine: Machine, op: Op, words: Words, address: Address, is_store: bool
-) -> tuple[Space, str, int]:
-    """Return the space, the element type and the count of a load or store."""
+@cache
+def _said(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, str, int]:
+    """Return the named space, the element type and the count that a load's or store's modifiers give."""
+    words = Words(opcode, modifiers)
     named = words.one_of(_SPACES, "generic")
-    space, is_cluster = named.partition("::")[0], named == "shared::cluster"
     words.one_of(_ORDERS)
     words.one_of(_SCOPES)
     for group in _CACHING:
         words.one_of(group)
     count = int(words.one_of(("v2", "v4", "v8"), "v1")[1:])
     type_ = words.type(*_TYPES)
-    words.done()
+    words.done(DTYPES[type_].itemsize * count <= 16 and count <= 4)
+    return named, type_, count
+
+
+def space_of(machine: Machine, op: Op, address: Address, is_store: bool) -> tuple[Space, str, int]:
+    """Return the space, the element type and the count of a load or store."""
+    named, type_, count = _said(op.instruction.opcode, op.instruction.modifiers)
+    space, is_cluster = named.partition("::")[0], named == "shared::cluster"
     dtype = DTYPES[type_]
     op.width, op.element = dtype.itemsize * count, dtype.itemsize
-    if op.width > 16 or count > 4:
-        raise words.unknown()
     kind = "store" if is_store else "load"
     op.space = f"{space if space != 'generic' else 'global'}_{kind}"
     function = machine.program.function_of(op.index)
@@ -87,8 +92,7 @@ def _load(machine: Machine, op: Op) -> None:
     target, address = op.instruction.operands[:2]
     if not isinstance(address, Address):
         raise op.unsupported("operands")
-    words = Words(op.instruction.opcode, op.instruction.modifiers)
-    space, type_, count = space_of(machine, op, words, address, False)
+    space, type_, count = space_of(machine, op, address, False)
     if count == 1:
         write = machine.registers.writer(op, target, type_)
         constant = _constant_parameter(machine, op, address, type_)
@@ -134,8 +138,7 @@ def _store(machine: Machine, op: Op) -> None:
     address, source = op.instruction.operands[:2]
     if not isinstance(address, Address):
         raise op.unsupported("operands")
-    words = Words(op.instruction.opcode, op.instruction.modifiers)
-    space, type_, count = space_of(machine, op, words, address, True)
+    space, type_, count = space_of(machine, op, address, True)
     op.access = space
     if count == 1:
         read = machine.registers.reader(op, source, type_, picked=True)

@@ -62,9 +62,11 @@ class Tally:
     requests, sectors, bytes, wavefronts, conflicts : int
     """
 
-    def __init__(self, space: str = "") -> None:
+    space = ""
+    requests = sectors = bytes = wavefronts = conflicts = 0
+
+    def __init__(self, space: str) -> None:
         self.space = space
-        self.requests = self.sectors = self.bytes = self.wavefronts = self.conflicts = 0
 
 
 class Op(Tally):
@@ -105,28 +107,38 @@ class Op(Tally):
         are counted only together with all others.
     """
 
+    # Defaults are class attributes, because a launch makes an op for each instruction.
+    control: Callable[[Lanes], Groups] | None = None
+    width = element = 4
+    copied: tuple[bool, ...] = ()
+    spread: Index | None = None
+    is_needless = False
+    reached: Callable[[Lanes], int] | None = None
+    access: Store | None = None
+    flops_a_lane = 0
+    tensor_type = ""
+    held: Callable[[], tuple[Any, ...]] | None = None
+    pieces: Callable[[Lanes], dict[str, npt.NDArray[np.int64]]] | None = None
+    accessed: Callable[[Lanes, Any, int, Any], None] | None = None
+    lanes_run = warps_run = 0
+    lanes_off = 0  # the lanes of those that the instruction's guard turned off
+    divergent = barriers = 0
+    reduce: Reduce | None = None
+
     def __init__(self, machine: Machine, instruction: Instruction, index: int) -> None:
-        super().__init__()
         self.machine, self.instruction, self.index = machine, instruction, index
-        self.file, self.line = machine.setup.sources.name(instruction), instruction.line
         self.run: Callable[[Lanes], None] = _nothing
-        self.control: Callable[[Lanes], Groups] | None = None
-        self.width = self.element = 4
-        self.copied: tuple[bool, ...] = ()
-        self.spread: Index | None = None
-        self.is_needless = False
-        self.reached: Callable[[Lanes], int] | None = None
-        self.access: Store | None = None
-        self.flops_a_lane = 0
-        self.tensor_type = ""
         self.others: list[Tally] = []
-        self.held: Callable[[], tuple[Any, ...]] | None = None
-        self.pieces: Callable[[Lanes], dict[str, npt.NDArray[np.int64]]] | None = None
-        self.accessed: Callable[[Lanes, Any, int, Any], None] | None = None
-        self.lanes_run = self.warps_run = 0
-        self.lanes_off = 0  # the lanes of those that the instruction's guard turned off
-        self.divergent = self.barriers = 0
-        self.reduce: Reduce | None = None
+
+    @property
+    def line(self) -> int:
+        """The line of its source."""
+        return self.instruction.line
+
+    @cached_property
+    def file(self) -> str:
+        """The file that this line is of."""
+        return self.machine.setup.sources.name(self.instruction)
 
     @cached_property
     def source(self) -> SourceLine:

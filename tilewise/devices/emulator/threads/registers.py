@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewise.devices.emulator.ptx.syntax import (
     Immediate,
+    Instruction,
     Negated,
     Operand,
+    Pair,
     Register,
     Sink,
     Special,
     Symbol,
+    Vector,
 )
 from tilewise.devices.emulator.ptx.types import DTYPES, TYPE_BYTES
 from tilewise.devices.emulator.threads.lanes import Lanes
@@ -22,6 +28,7 @@ from tilewise.devices.emulator.threads.special import special_reader
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
+    from tilewise.devices.emulator.ptx.program import Program
 
 _UNSIGNED: dict[int, np.dtype[Any]] = {
     1: np.dtype("u1"),
@@ -32,8 +39,18 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {
 _ZERO = {width: dtype.type(0) for width, dtype in _UNSIGNED.items()}
 
 
+KEPT = 32
+"""Programs of which the registers are kept for the next launch."""
+
+Made = tuple[Callable[[Lanes], None], int]
+"""What runs an instruction, and the operations of one lane."""
+
+
 class Registers:
-    """The registers of one machine.
+    """The registers of one machine, and what runs instructions on registers alone.
+
+    To make that takes half of a small launch, and it is the same in each launch of a program.
+    So it is kept, with the registers, for the program's next launch.
 
     Attributes
     ----------
@@ -41,12 +58,35 @@ class Registers:
         The value of each register, by its slot.
     slots : dict
         The slot of each register, by its function and its name.
+    made : dict
+        What runs the instructions that were reached, by their places in the program.
     """
+
+    @classmethod
+    def of(cls, machine: Machine) -> Registers:
+        """Those that the last launch of the machine's program left, else new ones."""
+        with _lock:
+            found = kept.pop(machine.program, None)
+        if found is None:
+            return cls(machine)
+        found.machine = machine
+        return found
+
+    def leave(self) -> None:
+        """Keep them for the next launch of the program; the machine has let go of them."""
+        program = self.machine.program
+        del self.machine
+        self.clear()
+        with _lock:
+            kept[program] = self
+            if len(kept) > KEPT:
+                kept.popitem(last=False)
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.values: list[Value] = []
         self.slots: dict[tuple[str, str], int] = {}
+        self.made: dict[int, Made] = {}
         self._zeros: list[Value] = []
 
     def clear(self) -> None:
@@ -178,6 +218,24 @@ class Registers:
         function = next(f for f in self.machine.program.functions if f.name == name)
         function.registers.setdefault("carry", register)
         return self.reader(op, register, "u32"), self.writer(op, register, "u32")
+
+
+kept: OrderedDict[Program, Registers] = OrderedDict()
+"""What the last launches left; zeros stand in the registers."""
+_lock = threading.Lock()
+
+
+def is_of_registers(instruction: Instruction) -> bool:
+    """Whether its operands, but for its guard, are registers and literals alone."""
+    return all(map(_is_register, instruction.operands))
+
+
+def _is_register(operand: Operand | None) -> bool:
+    if isinstance(operand, Vector):
+        return all(map(_is_register, operand.elements))
+    if isinstance(operand, Pair):
+        return _is_register(operand.first) and _is_register(operand.second)
+    return operand is None or isinstance(operand, (Register, Negated, Immediate, Sink))
 
 
 def immediate(operand: Immediate, type_: str) -> Value:
