@@ -156,8 +156,8 @@ class Run:
             with going_on(name, self.failures):
                 part()
             self.keep()
-            gc.collect()
             if self.at.gpu is not None:
+                gc.collect()
                 torch.cuda.empty_cache()
 
     def autocast(self) -> Any:

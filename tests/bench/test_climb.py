@@ -281,9 +281,10 @@ def test_a_climb_of_16_bits(
         )
     taken = {row["kernel"]: row for row in found["kernels"]}
     assert taken["multistage"]["shared_bytes"] == 32768  # its smallest tiles
+    json.dumps(found, allow_nan=False)
+    settings = Settings((40,), ("multistage",), (dtype,), rounds=1)
     emulated.spoiled["multistage"] = lambda c: c.__setitem__((3, 5), 0x4800)
     assert not run(settings, emulated)["correct"]
-    json.dumps(found, allow_nan=False)
     emulated.spoiled.clear()
     monkeypatch.setattr("tilewise.bench.rungs.tensor_core_flops", lambda *_: None)
     unknown = run(settings, emulated)

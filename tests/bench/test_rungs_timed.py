@@ -13,6 +13,7 @@ from tilewise.ladder.rungs import rung
 
 pytest.importorskip("torch", reason="the script times PyTorch's product")
 SCRIPT = script("tensor_core_rungs.py")
+pytestmark = pytest.mark.usefixtures("no_machine_code")
 
 
 def test_what_is_wrong_is_told(emulator: Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import disassembled_by, examples, held, thorough
 
+from tilewise.compiler import Compiled
 from tilewise.devices import Device
 from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.devices.gpu import Gpu
@@ -26,6 +27,7 @@ from tilewise.gemm.families.mma.tiles import TILES, Tiles
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan, execute
+from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 from tilewise.numbers import check
 from tilewise.precision import HALVES, dtype_of
@@ -263,8 +265,7 @@ def test_rows_may_begin_anywhere(
     defines = plan.steps[-1].kernel.defines
     assert defines["A_UNALIGNED"] == (reads[0] == REALIGNED)
     assert defines["D_UNALIGNED"] == (not kernel.stores_pieces(asked))
-    reports = run(asked, arrays, plan, device, counts=device.name == "emulator")
-    for report in reports:
+    for report in run(asked, arrays, plan, device, reports=device.name == "emulator"):
         assert not report.findings
 
 
@@ -338,14 +339,14 @@ def test_tiles_take_any_layout(
 
 def run(
     asked: Product, arrays: dict[str, tuple[Array, Array]], plan: Plan, device: Device,
-    counts: bool = False,
+    counts: bool = False, reports: bool = False,
 ) -> list[LaunchReport]:  # fmt: skip
     """Execute a plan, and check D and what lies around it.
 
     Returns
     -------
     list of LaunchReport
-        Of its launches, where they are to be counted.
+        Of its launches, where they are to be counted, or ``reports`` asks for what they found.
     """
     there = {name: device.array(flat) for name, (flat, _) in arrays.items()}
     at = {}
@@ -355,8 +356,8 @@ def run(
     workspace = device.empty((max(plan.workspace, 1),), np.uint8)
     c = at["d"] if asked.c is not None else 0
     addresses = at["a"], at["b"], c, at["d"], workspace.pointer
-    reports = launched(plan, device, addresses) if counts else []
-    if not counts:
+    told = launched(plan, device, addresses, counts) if counts or reports else []
+    if not told:
         execute(plan, device, 0, addresses)
     left = there["d"].to_numpy()
     flat, before = arrays["d"]
@@ -375,12 +376,19 @@ def run(
         around[ahead:], before.shape, [s // item for s in before.strides]
     )[...] = False
     assert np.array_equal(left[around], flat[around], equal_nan=True)
-    return reports
+    return told
 
 
-def launched(plan: Plan, device: Device, addresses: Sequence[int]) -> list[LaunchReport]:
-    """Execute a plan as :func:`execute` does, but count, and return the reports."""
+def launched(
+    plan: Plan, device: Device, addresses: Sequence[int], counts: bool
+) -> list[LaunchReport]:
+    """Execute a plan as :func:`execute` does; return the reports, with machine code's counts or
+    with PTX's."""
+
+    def compiled(kernel: Kernel) -> Compiled:
+        return kernel.compile(device.arch) if counts else kernel.compiled_on(device, True)
+
     return [
-        device.launch(step.kernel.compile(device.arch), step.launch.filled(addresses, encode))
+        device.launch(compiled(step.kernel), step.launch.filled(addresses, encode))
         for step in plan.steps
     ]

@@ -31,6 +31,7 @@ from tilewise.precision import HALVES
 
 NAMES = ("warpgroup", "specialized", "persistent")
 every = pytest.mark.parametrize("name", NAMES)
+pytestmark = pytest.mark.usefixtures("uncounted")
 
 
 class Replaced(Rung):

@@ -14,6 +14,7 @@ from tilewise.epilogue import Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
 from tilewise.torch.activations import epilogue_of
+from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import linear
 from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
 from tilewise.torch.mlp_operator import OPERATOR, check, fits
@@ -150,7 +151,7 @@ def _cast(layers: Layers) -> Layers:
     return Layers(x, weights, biases, down, down_bias)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def _text(activation: Any, matrices: int, has_biases: bool) -> str:
     """Return the text of the first product's epilogue, which is a constant of a graph."""
     return written(epilogue_of(given_as(activation), matrices, has_biases))

@@ -20,6 +20,7 @@ from tilewise.epilogue.written import written
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.fused import Fused, Fusing
 from tilewise.torch.fused_operator import OPERATOR, fits
+from tilewise.torch.graphs import constant_in_graphs
 
 Tensor = Any
 
@@ -160,7 +161,7 @@ def given_as(constant: Any) -> Any:
     return registered.get(constant, constant) if isinstance(constant, str) else constant
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@constant_in_graphs
 def constants(epilogue: Any, names: tuple[str, ...], matrices: int, pairs: str | None) -> Any:
     """Return the data that a graph needs about an epilogue whose operands have these names.
 
