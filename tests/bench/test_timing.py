@@ -29,6 +29,20 @@ def order_of(shuffled: bool) -> list[list[str]]:
     return rounds
 
 
+@pytest.mark.parametrize(("seconds", "calls"), [(0.5, 5), (3.0, 16)])
+def test_what_takes_long_is_called_seldom(seconds: float, calls: int) -> None:
+    """Of what takes a second: two to estimate, one to warm up, and one beside the one timed."""
+    called = []
+
+    def clock(work: Callable[[], object], times: int) -> float:
+        for _ in range(times):
+            work()
+        return 1.0
+
+    in_turn({"one": [lambda: called.append(1)]}, 1, seconds, in_graph=False, clock=clock)
+    assert len(called) == calls
+
+
 def test_all_rounds_have_the_order_given() -> None:
     assert order_of(shuffled=False) == [list(NAMES)] * ROUNDS
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from reference import thorough
 
 pytestmark = pytest.mark.usefixtures("torch")
 
@@ -21,6 +22,8 @@ def test_each_program_is_shown_with_what_it_prints() -> None:
     assert len(PROGRAMS) == PAGE.count("```python\n") >= 4
 
 
+# A quick run runs them in tests/python_kernels/test_python_page.py, all in one process.
+@thorough
 @pytest.mark.parametrize(("name", "body", "shown"), PROGRAMS, ids=[x[0] for x in PROGRAMS])
 def test_what_a_program_prints(name: str, body: str, shown: str, tmp_path: Path) -> None:
     """As a file, which is where the source of its classes is read."""
