@@ -288,6 +288,14 @@ def test_what_is_wrong_is_refused_as_elsewhere(torch: Any, tw: Any) -> None:
                 tilewise.matmul(x, x, **{name: value})
 
 
+@thorough
+@pytest.mark.usefixtures("torch")
+def test_it_is_imported_without_pytorchs_compiler() -> None:
+    """Which takes as long to import as the rest of PyTorch."""
+    program = "import sys, tilewise.torch\nassert 'torch._dynamo' not in sys.modules\n"
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
 def test_tilewise_is_imported_without_torch() -> None:
     program = (
         "import sys, tilewise, numpy\n"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from reference import Launcher, assert_same
 
+from tilewise.counted import Counters
 from tilewise.devices import Device
 from tilewise.devices.emulator.instructions import build
 from tilewise.devices.emulator.machine import Machine
@@ -360,7 +361,7 @@ def test_what_runs_an_instruction_on_registers_is_made_for_the_first_launch(
     monkeypatch.setattr(build, "_arithmetic", builds)
     monkeypatch.setattr(build, "_OF_REGISTERS", build._OF_REGISTERS | {builds})
     monkeypatch.setattr(build, "_builder", build._builder.__wrapped__)
-    counted = []
+    counted: list[Counters | None] = []
     for n, by in ((50, 2.0), (50, -2.0), (33, 4.0)):
         x = np.arange(n, dtype=np.float32)
         y = np.zeros_like(x)

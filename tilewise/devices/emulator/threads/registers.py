@@ -39,7 +39,7 @@ _UNSIGNED: dict[int, np.dtype[Any]] = {
 _ZERO = {width: dtype.type(0) for width, dtype in _UNSIGNED.items()}
 
 
-KEPT = 32
+KEPT = 16
 """Programs of which the registers are kept for the next launch."""
 
 Made = tuple[Callable[[Lanes], None], int]
