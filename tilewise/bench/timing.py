@@ -128,7 +128,7 @@ def in_turn(
 
 
 def _estimated(work: Work, clock: Clock, enough: float) -> float:
-    """About the seconds of one call; of one that takes ``enough``, by two calls."""
+    """Return the estimated seconds of one call; two calls estimate one that takes ``enough``."""
     found = min(clock(work, 1) for _ in range(2))
     return found if found >= enough else min(clock(work, _ESTIMATES) for _ in range(2))
 

@@ -39,7 +39,7 @@ _TYPES = tuple(t for t in DTYPES if t not in ("pred", "f16x2", "bf16x2", "bf16")
 
 @cache
 def _said(opcode: str, modifiers: tuple[str, ...]) -> tuple[str, str, int]:
-    """Return the named space, the element type and the count that a load's or store's modifiers give."""
+    """Return the space that modifiers of a load or store name, the element type and the count."""
     words = Words(opcode, modifiers)
     named = words.one_of(_SPACES, "generic")
     words.one_of(_ORDERS)

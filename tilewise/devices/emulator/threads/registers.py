@@ -47,10 +47,10 @@ Made = tuple[Callable[[Lanes], None], int]
 
 
 class Registers:
-    """The registers of one machine, and what runs instructions on registers alone.
+    """The registers of one machine, and the functions that run instructions on registers alone.
 
-    To make that takes half of a small launch, and it is the same in each launch of a program.
-    So it is kept, with the registers, for the program's next launch.
+    Making these functions takes half of a small launch, and they are the same in each launch of a
+    program. So they are kept, with the registers, for the program's next launch.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class Registers:
 
     @classmethod
     def of(cls, machine: Machine) -> Registers:
-        """Those that the last launch of the machine's program left, else new ones."""
+        """Return those that the last launch of the machine's program left, else new ones."""
         with _lock:
             found = kept.pop(machine.program, None)
         if found is None:
@@ -226,7 +226,7 @@ _lock = threading.Lock()
 
 
 def is_of_registers(instruction: Instruction) -> bool:
-    """Whether its operands, but for its guard, are registers and literals alone."""
+    """Return whether its operands, but for its guard, are registers and literals alone."""
     return all(map(_is_register, instruction.operands))
 
 
