@@ -22,12 +22,12 @@ def up_to(fault: Fault, events: Sequence[Event]) -> list[Event]:
     if fault.finding.kind not in _FOUND_LATER:
         return list(events)
     for end in range(len(events), 0, -1):
-        if _has(events[end - 1], fault):
+        if _is_faulty(events[end - 1], fault):
             return list(events[:end])
     return list(events)
 
 
-def _has(event: Event, fault: Fault) -> bool:
+def _is_faulty(event: Event, fault: Fault) -> bool:
     """Return whether an event is the faulty access of the fault's thread."""
     if event.op != fault.op:
         return False
@@ -80,9 +80,7 @@ def threads(fault: Fault) -> npt.NDArray[np.intp]:
     return np.array([fault.thread], np.intp)
 
 
-def _elements(
-    address: npt.NDArray[np.int64], start: int, element: int, width: int
-) -> list[int]:  # fmt: skip
+def _elements(address: npt.NDArray[np.int64], start: int, element: int, width: int) -> list[int]:
     """Return the elements that threads reach, inside an array and outside it, each once."""
     first = (address[address != NOWHERE] - start) // element
     every = first[:, None] + np.arange(max(1, width // element))
