@@ -64,6 +64,12 @@ def test_what_is_not_possible_is_told(asked: dict[str, Any], told: str) -> None:
     assert told in found["error"]
 
 
+def test_the_same_twice_is_refused_before_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(answers, "run_rung", lambda *_, **__: pytest.fail("it ran"))
+    for each in (one("tiled", 8), one("single_block")):
+        assert "the same rung with the same tile" in ask(rungs=[each, each])["error"]
+
+
 def test_a_watch_is_a_page() -> None:
     found = ask(what="watch", rungs=[one("tiled", 8), one("naive", 8)], m=16, n=16, k=16)
     assert found["page"] == tilewise.watch("tiled", 16, 16, 16, tile=8).page

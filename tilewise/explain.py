@@ -110,8 +110,9 @@ def explain(
             "transpose_b": transpose_b, "max_gpu_memory": max_gpu_memory is not None,
             "pairs": pairs is not None, "invariant": invariant,
         }  # fmt: skip
-        for name in (name for name, is_given in excluded.items() if is_given):
-            raise ValueError(f"{name} is given, and offsets; grouped_matmul has no {name}")
+        for name, is_given in excluded.items():
+            if is_given:
+                raise ValueError(f"{name} is given, and offsets; grouped_matmul has no {name}")
         function = grouped.traced(epilogue, operands)
         return _of_groups(
             grouped.check(a, b, offsets, out, out_dtype, device, function), device, gpu

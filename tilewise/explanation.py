@@ -14,7 +14,7 @@ from tilewise.gemm.plan import best, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.ladder.problem import LARGEST, check_sizes
-from tilewise.shown import Part, Shown, Table
+from tilewise.shown import Part, Shown, Table, plural
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 GROUPED = {"m": "NN", "k": "TN"}
@@ -287,7 +287,7 @@ def title(product: AnyProduct) -> str:
     if isinstance(x, Grouped):
         words = [f"D = A·B of each group of {GROUPS_OF[x.of]}"]
         words += [f"{name} = {getattr(x, name):,}" for name in "mnk"]
-        words.append(f"{x.groups:,} group{'s' * (x.groups != 1)}")
+        words.append(plural(x.groups, "group"))
         return ", ".join([*words, *_dtypes_and_layout(x)])
     formula = "A·B" if x.alpha == 1 else f"{x.alpha:g}·A·B"
     if x.pairing is not None:

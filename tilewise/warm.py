@@ -150,6 +150,8 @@ def warm(
     ------
     ValueError
         If a size, a number of groups, a dtype, a layout or the architecture is not a valid one.
+    TypeError
+        If a size or a number of groups is not an integer.
     OSError
         If the cache can't be written.
     DeviceUnavailableError
@@ -188,7 +190,7 @@ def warm(
     lost = found.count(None) - len(failures)
     if lost > 0:
         failures.append(
-            f"{lost:,} kernels were compiled and are not in the cache: is its disk full?"
+            f"of the compiled kernels, {lost:,} are not in the cache: is its disk full?"
         )
     return Warmed(
         arch=arch,
@@ -209,7 +211,7 @@ def _products(
     dtypes: Sequence[str],
     layouts: Sequence[str] | None,
 ) -> Iterator[AnyProduct]:
-    """Yield what kernels are compiled for."""
+    """Yield the products that kernels are compiled for."""
     for given in sizes:
         if isinstance(given, Explanation):
             yield given.product
@@ -221,11 +223,12 @@ def _products(
             continue
         for count, dtype, offsets in combinations(groups, dtypes, OFFSET_TYPES):
             for layout in layouts or ("NN", "NT"):
-                of_w = "TN"[layout[1:] == "T"]
+                is_transposed = layout.endswith("T")  # whether w is stored as (groups, n, k)
+                of_x = "NN" if is_transposed else "NT"  # of the product for the gradient of x
                 yield of_groups(m, n, k, count, dtype, layout, offset_dtype=offsets)
-                yield of_groups(m, k, n, count, dtype, f"N{of_w}", offset_dtype=offsets)
+                yield of_groups(m, k, n, count, dtype, of_x, offset_dtype=offsets)
                 # The gradient of w is stored as w is.
-                rows, columns = (k, n) if of_w == "T" else (n, k)
+                rows, columns = (n, k) if is_transposed else (k, n)
                 yield of_groups(rows, columns, m, count, dtype, of="k", offset_dtype=offsets)
 
 

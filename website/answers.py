@@ -52,6 +52,9 @@ def _check(asked: dict[str, Any]) -> None:
     for name in "mnk":
         if not 1 <= asked[name] <= MOST:
             raise ValueError(f"{name} is {asked[name]:,}; here it may be from 1 to {MOST:,}")
+    first, *others = asked["rungs"]
+    if asked["what"] == "run" and first in others:
+        raise ValueError("both are the same rung with the same tile; choose another one beside it")
 
 
 def _run(asked: dict[str, Any]) -> dict[str, Any]:
@@ -78,10 +81,7 @@ def _names(found: list[RunResult]) -> list[str]:
     names = [each.kernel for each in found]
     if len(set(names)) == len(names):
         return names
-    named = [f"{each.kernel}, tile {each.tile}" for each in found]
-    if len(set(named)) == len(named):
-        return named
-    raise ValueError("both are the same rung with the same tile; choose another one beside it")
+    return [f"{each.kernel}, tile {each.tile}" for each in found]
 
 
 def _counters(result: RunResult) -> dict[str, Any]:

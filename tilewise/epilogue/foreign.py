@@ -28,6 +28,8 @@ def why_not(function: Any) -> str:
     is_theirs = kind.__module__.startswith("torch.nn.")
     name = f"torch.nn.{kind.__name__}" if is_theirs else kind.__qualname__
     own = OURS.get(kind.__name__.lower()) if is_theirs else None
+    if own == "softplus" and function.beta != 1:
+        own = None
     if own is None:
         return (
             f"{name} is a module of PyTorch, which takes tensors, and can't be traced; give a "

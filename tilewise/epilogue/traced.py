@@ -311,8 +311,8 @@ def _parameters(
             return names[first:], (*positional, *(function.__kwdefaults__ or ()))
     elif not callable(function):
         raise TypeError(f"epilogue is {function!r}; it takes a function")
-    if is_foreign := why_not(function):
-        raise TraceError(is_foreign)
+    if why := why_not(function):
+        raise TraceError(why)
     import inspect  # takes milliseconds to import, and few functions need it
 
     try:

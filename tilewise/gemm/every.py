@@ -45,19 +45,20 @@ def every_kernel(chip: Chip | None, dtypes: Sequence[str] = DTYPES) -> Iterator[
 def every_grouped_kernel(
     chip: Chip | None, groups: Sequence[int], dtypes: Sequence[str] = DTYPES
 ) -> Iterator[Kernel]:
-    """Yield the kernels that the planner can ask for of grouped products, each once.
+    """Yield the kernels that the planner can choose for grouped products, each once.
 
-    Of 16 bits those where all rows begin at multiples of 16 bytes, which on a Hopper GPU the
-    grouped Hopper kernel takes, and D has the dtype of A and B.
+    For float32 and float64 these are all kernels; for 16-bit products those of the usual case,
+    where all rows begin at multiples of 16 bytes, and D has the dtype of A and B. On a Hopper GPU
+    the grouped Hopper kernel takes these.
 
     Parameters
     ----------
     chip : Chip or None
-        As :func:`tilewise.gemm.plan.plan_on` takes it.
+        The GPU, as in :func:`tilewise.gemm.plan.plan_on`.
     groups : sequence of int
-        How many there are, in each product.
+        The number of groups of each product.
     dtypes : sequence of str
-        Of A and B.
+        The dtypes of A and B.
     """
     tables = {FEW_GROUPS if x <= FEW_GROUPS else MOST_GROUPS for x in groups if x <= MOST_GROUPS}
     is_of_many = max(groups) > MOST_GROUPS

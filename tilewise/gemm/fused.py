@@ -17,7 +17,7 @@ from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "fused.cuh"
 MOST = 8
-"""The number of arrays that a function may have, and also the number of scalars (fused.cuh)."""
+"""The most arrays that a function may have, and the most scalars (fused.cuh)."""
 
 Access = tuple[str, str, str]
 """An array's dtype, and how its address depends on the row and on the column (fused.cuh)."""

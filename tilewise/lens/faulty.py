@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices.emulator.memory.global_memory import GAP
 from tilewise.devices.emulator.recording.events import NOWHERE, Event, Fault
 from tilewise.errors import ADVICE
 from tilewise.lens.sentences import Place, Scene, Shared
@@ -88,13 +89,18 @@ def _elements(address: npt.NDArray[np.int64], start: int, element: int, width: i
 
 
 def _of_global(scene: Scene, fault: Fault) -> Place | None:
-    """Return the array closest to the fault's address, which may lie outside of it."""
+    """Return the argument that the fault is of, whose address may lie outside of it.
+
+    None if it is another array, as a variable of the module.
+    """
     at = fault.address
 
     def apart(place: Place) -> int:
         return max(place.pointer - at, at - place.pointer - place.element * place.count, 0)
 
-    return min((each for each in scene.places if each.count), key=apart, default=None)
+    # Arrays are GAP bytes apart, so that no other one is within half of it.
+    near = (each for each in scene.places if each.count and apart(each) < GAP // 2)
+    return next(near, None)
 
 
 def _of_shared(scene: Scene, fault: Fault) -> Shared | None:

@@ -173,9 +173,9 @@ def overridden(
     args: tuple[Any, ...],
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> tuple[Any] | None:
-    """Return what another type makes of a call, as ``torch.fx`` records those of its proxies.
+    """Return, as a tuple of one, what a type that is no tensor makes of a call with it.
 
-    None where there is no such type among the arguments, which are no tensors then.
+    ``torch.fx`` records the calls of its proxies so. None if no argument has such a type.
     """
     given = [
         x for each in (*args, *options.values()) for x in (each if type(each) is tuple else (each,))

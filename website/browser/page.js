@@ -33,7 +33,7 @@
   function chosen() {
     offerTiles(fields.rung, fields.tile);
     offerTiles(fields.rung2, fields.tile2);
-    idea.textContent = `${called(fields.rung.value).idea}`;
+    idea.textContent = called(fields.rung.value).idea;
   }
 
   // The address has what is chosen, so that it can be handed on.

@@ -29,8 +29,6 @@ _USUAL = frozenset(
 MARK = b"#warning"
 """The replacement of an include that is left out, by which NVRTC's log shows whether it reached
 that line. It is not longer than ``#include``, so the text keeps its length.
-
-It is no longer than ``#include``, so that the text keeps its length.
 """
 _WORD = re.compile(r"[A-Za-z_]\w*")
 

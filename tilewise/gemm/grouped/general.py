@@ -29,12 +29,12 @@ FASTER = (GroupedHopper(), GroupedMma())
 
 
 class GroupedGeneral:
-    """The family of the general kernel, for what no other takes."""
+    """The family of the general kernel, for products that no other kernel takes."""
 
     name = "grouped_general"
 
     def objection(self, product: Grouped, chip: Chip | None) -> str:
-        """Return whether a faster kernel takes the product; empty where none does."""
+        """Return that a faster kernel takes the product; empty if none does."""
         takes = chip is not None and not all(x.objection(product, chip) for x in FASTER)
         return "a faster kernel takes it" if takes else ""
 

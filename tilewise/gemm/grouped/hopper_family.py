@@ -18,7 +18,7 @@ from tilewise.precision import HALVES
 
 
 class GroupedHopper:
-    """The family."""
+    """The family of the grouped Hopper kernel."""
 
     name = "grouped_hopper"
 

@@ -42,7 +42,7 @@ COPY = 40
 
 
 class GroupedMma:
-    """The family."""
+    """The family of the grouped ``mma.sync`` kernel."""
 
     name = "grouped_mma"
 
@@ -94,8 +94,10 @@ class GroupedMma:
         for of, out, offset, most in itertools.product(
             "mk", outs, OFFSET_TYPES, (FEW_GROUPS, MOST_GROUPS)
         ):
-            of_a = [x for x in reads if x.is_k_major is not (of == "k") or x.width == 1]
-            of_b = [x for x in reads if not (x.is_k_major and of == "k") or x.width == 1]
+            # Groups of k begin anywhere, so that only MN-major matrices have wide copies; groups
+            # of rows of A do, so that only a k-major A has.
+            of_a = [x for x in reads if x.width == 1 or x.is_k_major == (of == "m")]
+            of_b = [x for x in reads if x.width == 1 or of == "m" or not x.is_k_major]
             for tiles, a, b in itertools.product(fitting(chip, most), of_a, of_b):
                 yield _kernel(of, dtype, out, offset, tiles, most, a, b, chip.capability >= 90)
 

@@ -57,8 +57,10 @@ def _said(sentence: str) -> str:
 def _other(run: Run) -> int | None:
     """Return the step of the last conflicting access of another thread, if it is known."""
     fault = run.steps[-1]["fault"]
+    if fault.get("space") != "shared":
+        return None
     array = next((x for x in run.trace["shared"] if x["name"] == fault["array"]), None)
-    if fault.get("space") != "shared" or array is None:
+    if array is None:
         return None
     byte = array["offset"] + fault["at"] * array["element"]
 

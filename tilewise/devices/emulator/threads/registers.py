@@ -40,10 +40,10 @@ _ZERO = {width: dtype.type(0) for width, dtype in _UNSIGNED.items()}
 
 
 KEPT = 16
-"""Programs of which the registers are kept for the next launch."""
+"""The most programs whose registers are kept for the next launch."""
 
 Made = tuple[Callable[[Lanes], None], int]
-"""What runs an instruction, and the operations of one lane."""
+"""The function that runs an instruction, and the floating-point operations of one lane."""
 
 
 class Registers:
@@ -221,7 +221,7 @@ class Registers:
 
 
 kept: OrderedDict[Program, Registers] = OrderedDict()
-"""What the last launches left; zeros stand in the registers."""
+"""What the last launches left, the latest last; all registers hold zero."""
 _lock = threading.Lock()
 
 

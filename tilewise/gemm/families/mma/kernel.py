@@ -22,7 +22,7 @@ GROUP = 8  # rows of tiles whose blocks run together, to share in L2
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by int, up to a tile past the end
 DEEPEST = max(tiles.block_k for tiles in TILES)
 PIECE = 4  # elements of D that a thread stores at once, where they are aligned
-WIDE = 90  # the compute capability, as 86 for 8.6, from which on :func:`spills` says more
+NO_PAIRS = 90  # the compute capability from which on any copy of two elements makes a kernel spill
 WIDTHS = (8, 4, 2, 1)
 """The numbers of elements that one copy may have."""
 COPIED, REALIGNED, PACKED = "copied", "realigned", "packed"
@@ -161,7 +161,7 @@ def spills(a: Matrix, b: Matrix, capability: int) -> bool:
     narrow = [x for x in (a, b) if x.width == 2]
     if 1 in (a.width, b.width):
         return True
-    if capability >= WIDE:
+    if capability >= NO_PAIRS:
         return bool(narrow)
     return len(narrow) == 2 and any(x.is_partial for x in narrow)
 
