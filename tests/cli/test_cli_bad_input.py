@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from commands import SIGNATURE, Outcome, Tilewise, matrix, save
 
+from tilewise.cli.main import _of_the_system
 from tilewise.devices import Device
 from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
@@ -244,3 +245,11 @@ def test_a_write_that_fails_leaves_what_was_there(
     )
     assert out.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("a.npy", "a.npy: no"), (b"a.npy", "a.npy: no"), (5, "5: no"), (None, "no")]
+)
+def test_what_the_system_refuses_has_the_name_of_its_file(name: Any, said: str) -> None:
+    """Which is a number if the file is open already."""
+    assert _of_the_system(OSError(9, "no", name)).endswith(said)

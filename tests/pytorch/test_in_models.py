@@ -144,6 +144,8 @@ def test_nested_tensors_are_named(torch: Any, tw: Any) -> None:
             tw.linear(x, w)
         with pytest.raises(TypeError, match="a is a nested tensor"):
             tw.matmul(x, w.mT)
+        with pytest.raises(TypeError, match="x is a nested tensor"):
+            tw.mlp(x, w, w.mT, activation="relu")
 
 
 @pytest.mark.parametrize(

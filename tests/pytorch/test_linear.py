@@ -117,6 +117,14 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
             tw.linear(*arguments)
     with pytest.raises(TypeError, match=r"not a torch\.Tensor"):
         tw.linear(x.numpy(), w)
+    bias = torch.randn(3)
+    for arguments, name in (
+        ((None, w, bias), "x"),
+        ((x, None, bias), "weight"),
+        ((x, None), "weight"),
+    ):
+        with pytest.raises(TypeError, match=rf"{name} is None, not a torch\.Tensor"):
+            tw.linear(*arguments)
 
 
 def model(torch: Any) -> Any:

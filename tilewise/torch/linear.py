@@ -76,6 +76,9 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
     is_cast : bool, optional
         Whether autocast gives the tensors one dtype.
     """
+    for what, given in (("x", x), ("weight", weight)):
+        if given is None:
+            raise TypeError(f"{what} is None, not a torch.Tensor")
     check_tensors((("x", x), ("weight", weight), ("bias", bias)))
     if weight.ndim != 2:
         raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")

@@ -36,7 +36,6 @@ _library.define(
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 _operator = torch.ops.tilewise.matmul.default
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 
 def matmul(
@@ -198,7 +197,7 @@ def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
                 f"{what} is {named_type(x)}, not a torch.Tensor; tilewise.matmul takes the arrays "
                 "of other libraries"
             )
-        if x is not None and type(x) not in _PLAIN and x.is_nested:
+        if x is not None and x.is_nested:
             raise TypeError(
                 f"{what} is a nested tensor; multiply its values, which are one dense tensor"
             )

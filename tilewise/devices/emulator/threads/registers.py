@@ -79,6 +79,7 @@ class Registers:
         self.clear()
         with _lock:
             kept[program] = self
+            kept.move_to_end(program)  # another launch may have left its own meanwhile
             if len(kept) > KEPT:
                 kept.popitem(last=False)
 
