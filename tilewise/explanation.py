@@ -317,8 +317,8 @@ def _groups(x: Grouped) -> str:
     each = "its own matrix B" if x.of == "m" else "its own result"
     mean = f"{x.mean:,.1f}".removesuffix(".0")
     return (
-        f"{x.groups:,} of the {of}, {mean} in the mean, and each group has {each}; the kernel "
-        f"reads where they end ({x.offset_dtype}), and the plan goes by the mean"
+        f"{x.groups:,}, which divide the {of}, {mean} each in the mean; each has {each}; the "
+        f"kernel reads where they end ({x.offset_dtype}), and the plan goes by the mean"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,10 @@ def test_start_and_grade(tw: Any, tmp_path: Path) -> None:
     code, out, _ = tw("grade", "bug-race", str(file), "--seconds", "60")
     assert code == 1
     assert "line 9: race" in out
+    (command,) = [line for line in out.splitlines() if line.startswith("tilewise watch ")]
+    assert shlex.split(command)[2] == f"{file}:smooth"  # as it was given, from where it was given
+    code, out, _ = tw("grade", "bug-race", str(file), "--format", "autolab", "--seconds", "60")
+    assert str(tmp_path) not in out
     file.write_text(find("bug-race").solution)
     code, out, _ = tw("grade", "bug-race", str(file), "--seconds", "60")
     assert (code, "bug_race.cu: 100 of 100 points" in out) == (0, True)
@@ -72,6 +77,7 @@ def test_start_and_grade(tw: Any, tmp_path: Path) -> None:
     ("words", "told"),
     [
         (("grade", "index", "nothing.cu"), "there is no file nothing.cu"),
+        (("grade", "bug-race", "bug-race.cu"), "no file bug-race.cu; did you mean bug_race.cu?"),
         (("grade", "indx", "nothing.cu"), "did you mean index?"),
         (("exercises", "list"), "there is no exercise 'list'"),
         (("exercises", "foo"), "show EXERCISE, start EXERCISE [FOLDER] and solution EXERCISE"),
@@ -93,6 +99,7 @@ def test_bad_arguments(tw: Any, tmp_path: Path, words: tuple[str, ...], told: st
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("notes")
     (tmp_path / "mine.cu").write_text(INDEX.solution)
+    (tmp_path / "bug_race.cu").write_text(find("bug-race").start)
     code, out, err = tw(*words)
     assert code == 2
     assert told in out + err

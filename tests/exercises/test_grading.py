@@ -67,7 +67,7 @@ def test_a_fault_is_no_right_result_although_the_values_are() -> None:
     assert found.score == 0
     assert {(each.kind, each.line) for each, _ in found.findings} >= {("out of bounds", 8)}
     assert found.faults_said[0].startswith("line 6: out of bounds: ")
-    assert "a fault was found" in found.tests[0].said
+    assert "a fault was found: elsewhere it can be wrong" in found.tests[0].said
     assert any("array's size" in hint for hint in found.hints)
 
 

@@ -172,7 +172,9 @@ def test_explained_on_a_gpu_that_is_not_here() -> None:
     assert found.alternatives
     said = " ".join(str(found).split())
     assert "D = A·B of each group of rows, m = 40, n = 16, k = 24, 3 groups, float16" in said
-    assert "3 of the 40 rows of A, 13.3 in the mean, and each group has its own matrix B" in said
+    assert (
+        "3, which divide the 40 rows of A, 13.3 each in the mean; each has its own matrix B" in said
+    )
     assert "(int64), and the plan goes by the mean" in said
     assert json.loads(json.dumps(found.to_dict()))["groups"] == 3
     other = tilewise.explain(*half, offsets=ENDS, gpu="a100")

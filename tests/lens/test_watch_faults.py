@@ -218,6 +218,25 @@ def test_as_json_and_beside_another(run_watch: RunWatch, tmp_path: Path) -> None
     assert "out of bounds" in err
 
 
+def test_costs_up_to_a_fault_are_not_compared(browser: Any, tmp_path: Path) -> None:
+    """A share of what a kernel did up to its fault is no share of the product."""
+    (tmp_path / "own.cu").write_text(PRODUCT)
+    own, tiled = (watch(name, 8, 8, 12, tile=4) for name in (f"{tmp_path}/own.cu:mine", "tiled"))
+    for pair in (own.beside(tiled), tiled.beside(own)):
+        pair.save(tmp_path / "two.html")
+        tab = browser.new_page()
+        tab.goto((tmp_path / "two.html").as_uri())
+        tab.wait_for_selector("body[data-step]")
+        tab.keyboard.press("End")
+        assert not "".join(tab.locator("#costs-table td:last-child").all_inner_texts())
+        assert tab.inner_text("#costs-note") == (
+            "Not compared: own.cu:mine stops at a fault, with a part of the work done."
+        )
+        told = tab.locator(".told.cut").all_inner_texts()
+        assert told == ["FAULT: out of bounds at line 8; it stops there"]
+        tab.close()
+
+
 def test_a_launch_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:
     (tmp_path / "own.cu").write_text(TWICE)
     words = ("own.cu:twice", "--grid", 2, "--block", 64, "--args", "n=100", "x=ones:n")

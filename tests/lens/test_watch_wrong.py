@@ -104,7 +104,13 @@ def test_the_opening_leads_to_it(own: str, show: Open, width: int) -> None:
     tab.click("#to-fault")
     assert tab.inner_text("#tour-title") == "Wrong elements of C"
     assert "right would be" in tab.inner_text("#story")
+    found = trace(own)["wrong"]
+    computed = found["computed"][found["at"].index([3, 0])]
+    assert tab.inner_text("#story").startswith(f"It holds {computed:.6g}.")
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    # Neither the card nor the closer look hides the other.
+    card, look = (tab.locator(each).bounding_box() for each in ("#tour", "#details"))
+    assert card["y"] + card["height"] <= look["y"] or look["y"] + look["height"] <= card["y"]
 
 
 def test_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:

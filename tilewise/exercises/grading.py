@@ -297,7 +297,7 @@ def _test(outcome: Outcome, share: float, shows_hidden: bool, file: str) -> Test
     said = ""
     if not outcome.is_right:
         if outcome.has_result:
-            said = "the result is right here, but a fault was found: it need not be elsewhere"
+            said = "the result is right here, but a fault was found: elsewhere it can be wrong"
         elif not is_told:
             said = _kind(outcome)
         else:

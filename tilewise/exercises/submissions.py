@@ -52,7 +52,9 @@ def find(path: Path, exercise: Exercise) -> list[Submission]:
         If the file is none of CUDA C++.
     """
     if not path.exists():
-        raise FileNotFoundError(f"there is no file {path}")
+        likely = path.with_name(exercise.file) if path.name else path
+        meant = f"; did you mean {likely}?" if likely.is_file() else ""
+        raise FileNotFoundError(f"there is no file {path}{meant}")
     if not path.is_dir():
         if not path.is_file() or path.suffix not in (SUFFIX, ".cuh"):
             raise ValueError(f"{path} is no file {SUFFIX}, and no folder of them")

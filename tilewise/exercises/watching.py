@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +26,12 @@ def command(exercise: Exercise, file: str, outcomes: Sequence[Outcome]) -> str:
         if not outcome.is_right and not outcome.case.test.is_hidden:
             return _line(exercise, file, outcome.case)
     return ""
+
+
+def of_file(line: str, path: Path, exercise: Exercise) -> str:
+    """Return a command of :func:`command` with the path of the file, as it was given."""
+    words = shlex.split(line)
+    return shlex.join([*words[:2], f"{path}:{exercise.kernel}", *words[3:]]) if words else ""
 
 
 def _line(exercise: Exercise, file: str, case: Case) -> str:

@@ -40,9 +40,7 @@ class Beside(Paged):
                 f"{other!r} can't be shown beside a watched run: that takes another one, as "
                 "tilewise.watch and Kernel.watch return it"
             )
-        told = [
-            "" if each.verdict is None else "; ".join(each.verdict.lines()) for each in (one, other)
-        ]
+        told = [_told(each) for each in (one, other)]
         return cls(page_of_two(one.trace.to_dict(), other.trace.to_dict(), told), one, other)
 
     @property
@@ -54,3 +52,12 @@ class Beside(Paged):
         names = " beside ".join(each.trace.to_dict()["kernel"] for each in (self.one, self.other))
         size = f"{len(self.page.encode()):,} bytes"
         return f"<watch {names}: {size}; .save(path) writes the page>"
+
+
+def _told(watched: Watch) -> str:
+    """Return how a run ended: at a fault, or with a product that is right or wrong."""
+    if watched.fault is not None:
+        found = watched.fault.findings[0]
+        where = f" at line {found.line}" if found.line else ""
+        return f"FAULT: {found.kind}{where}; it stops there"
+    return "" if watched.verdict is None else "; ".join(watched.verdict.lines())

@@ -74,7 +74,8 @@ def page_of_two(
     one, other : Mapping
         The traces, as in :func:`page`.
     told : sequence of str
-        A sentence for each on whether its product is correct; empty if that is not known.
+        A sentence for each on its fault, or on whether its product is correct; empty if that is
+        not known.
 
     Returns
     -------

@@ -178,7 +178,9 @@ def grade(
     and output, and can open no file. The exit code is 0 where all of them are right, and 1 where
     one is not.
     """
-    from tilewise.exercises import catalogue, submissions
+    from dataclasses import replace
+
+    from tilewise.exercises import catalogue, submissions, watching
 
     if as_json and format is not Format.table:
         raise ValueError(f"--json and --format {format.value} are two formats; give one of them")
@@ -192,6 +194,12 @@ def grade(
         return _print(_only(exercise, path, how), format, visibility, out)
     found = submissions.find(path, exercise)
     grades = _graded(exercise, found, workers, how, is_folder=path.is_dir())
+    if not is_single:
+        # Who hands in knows the file by its name; who grades it here, by its path.
+        grades = [
+            replace(each, watch=watching.of_file(each.watch, of.path, exercise))
+            for each, of in zip(grades, found, strict=True)
+        ]
     if as_json:
         document = {"grades": [each.to_dict() for each in grades]} if path.is_dir() else (
             grades[0].to_dict()

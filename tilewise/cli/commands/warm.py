@@ -37,7 +37,7 @@ def warm(
         typer.Option(
             metavar="sm_XX",
             help="By default the GPU's that is here, or an H200's. It compiles what matmul takes "
-            "on such a GPU: for sm_90, sm_90a.",
+            "on such a GPU, and for sm_90 it compiles for sm_90a.",
         ),
     ] = None,
     as_json: Json = False,

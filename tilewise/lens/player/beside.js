@@ -59,7 +59,7 @@ function openScene(scene, side, number) {
     setText(parts.size, sizeOf(trace));
     setText(parts.told, scene.told);
     parts.told.hidden = scenes.every(({ told }) => !told);
-    parts.told.classList.toggle("cut", scene.told.startsWith("WRONG"));
+    parts.told.classList.toggle("cut", /^(WRONG|FAULT)/.test(scene.told));
     const kinds = [[Arrays, "arrays", true], [Shared, "shared", recording.cells], [Sum, "sum", Sum.isFor(recording)],
       [Turns, "turns", recording.cells && haveConflicts()], [Requests, "requests", Requests.isFor(recording)]];
     for (const [Kind, name, isThere] of kinds) {
@@ -98,6 +98,8 @@ class Both {
     // Blocks that store different numbers of elements are compared by what each element costs.
     const elements = scenes.map(({ recording: one }) => one.elementsOfC);
     const cut = scenes.some(({ recording: one }) => one.block.cut);
+    // A kernel that stops at a fault has not done its whole work: a share of it is no measure.
+    this.stopped = scenes.filter(({ recording: one }) => one.steps[one.last].kind === "fault").map((one) => one.title);
     this.isEach = elements.every(Boolean) && !cut && scenes.every((one) => one.trace.problem);
     this.parts = this.isEach ? elements : [1, 1];
     const select = $("cost");
@@ -139,7 +141,7 @@ class Both {
     this.move = chart(box, `${COSTS[name]}, over the share of the work that is done`, scenes.map(({ recording: one }, side) => ({
       name: side ? "there" : "here",
       points: pointsOf(one.sums.work, one.sums[name].map((sum) => sum / this.parts[side]), most),
-      marks: pair.fair.map(({ share, steps }) => [share, this.cost(side, name, steps[side]) / most]),
+      marks: (this.stopped.length ? [] : pair.fair).map(({ share, steps }) => [share, this.cost(side, name, steps[side]) / most]),
     })));
     this.draw();
   }
@@ -147,7 +149,8 @@ class Both {
   draw() {
     const done = scenes.map(({ recording: one, position: at }) => one.sums.work[at] / (one.sums.work[one.last] || 1));
     this.move(Math.min(...done));
-    const fair = pair.fair.findLast(({ steps }) => steps.every((step, side) => step <= scenes[side].position));
+    const passed = ({ steps }) => steps.every((step, side) => step <= scenes[side].position);
+    const fair = this.stopped.length ? null : pair.fair.findLast(passed);
     for (const { name, cells } of this.rows) {
       scenes.forEach(({ position: at }, side) => setText(cells[side], amount(this.cost(side, name, at))));
       const [one, other] = fair ? fair.steps.map((step, side) => this.cost(side, name, step)) : [0, 0];
@@ -157,6 +160,7 @@ class Both {
   }
 
   note(fair) {
+    if (this.stopped.length) return `Not compared: ${this.stopped.join(" and ")} ${this.stopped.length > 1 ? "stop" : "stops"} at a fault, with a part of the work done.`;
     if (!fair) return "Compared where a phase of either ends: before, not all that is loaded is used.";
     const share = Number((100 * fair.share).toFixed(1));
     const end = fair.share === 1 ? "at the end" : `where both had done ${share} % of their work`;

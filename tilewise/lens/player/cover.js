@@ -139,11 +139,11 @@ function buildCover(tour, enter, explore) {
   const isProduct = trace.problem && ["a", "b", "c"].every((name) => recording.array(name) >= 0);
   const whole = make(pictures, "figure");
   (isProduct ? pictureOfProduct : pictureOfGrid)(whole);
-  make(whole, "figcaption", "note", isProduct ? "The whole product, and one block's part of it" : `The grid of ${times(trace.grid.reduce((a, b) => a * b), "block")}, and the one that is shown`);
+  make(whole, "figcaption", "note", isProduct ? `The whole product${storedPart(recording) ? ", and one block's part of it" : ""}` : `The grid of ${times(trace.grid.reduce((a, b) => a * b), "block")}, and the one that is shown`);
   const block = make(pictures, "figure");
   pictureOfBlock(block);
   const { threads } = recording;
-  make(block, "figcaption", "note", `That block's ${times(threads, "thread")}, in ${times(Math.ceil(threads / WARP), "warp")}`);
+  make(block, "figcaption", "note", `${isProduct && !storedPart(recording) ? "A" : "That"} block's ${times(threads, "thread")}, in ${times(Math.ceil(threads / WARP), "warp")}`);
   const says = make(cover, "div", "says");
   for (const sentence of tour.sentences) make(says, "p", "", sentence);
   const ways = make(cover, "div", "ways");

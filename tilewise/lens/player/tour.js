@@ -85,7 +85,11 @@ function markOf(mark) {
   const { thread, array, at, byte } = mark;
   if (thread !== undefined) pickThread(thread);
   else if (byte !== undefined) recording.eachCell(byte, 1, (number) => pick({ kind: "cell", number }));
-  else pickElement({ array: recording.array(array), at, holds: (one) => one === at, name: recording.element(array, at), value: () => null });
+  else {
+    const number = recording.array(array);
+    const value = () => recording.state.stored[number].get(at) ?? null;
+    pickElement({ array: number, at, holds: (one) => one === at, name: recording.element(array, at), value });
+  }
 }
 
 // Shows the stop. Until its question is answered, the player stands at the step before it.
