@@ -262,6 +262,19 @@ def shown(tab: Any) -> list[Any]:
     return [json.loads(each.get_attribute("data-counters")) for each in results]
 
 
+def test_an_address_with_what_is_not_offered(visit: Open, served: str) -> None:
+    """It is told, and nothing else takes its place unnoticed."""
+    tab = visit("try.html?rung=nosuch&tile=7&m=48", at=served)
+    if not tab.locator("#try").count():
+        pytest.skip(tab.locator(".admonition").inner_text())
+    told = tab.locator("#try-error")
+    assert "rung=nosuch, tile=7, which this page does not offer" in told.inner_text()
+    chosen = [tab.locator(f"#try [name={name}]").input_value() for name in ("rung", "tile", "m")]
+    assert chosen == ["tiled", "16", "48"]
+    tab.goto(tab.url.partition("?")[0] + "?rung=tiled&tile=8")
+    assert not told.is_visible()
+
+
 def test_a_browser_shows_two_side_by_side_on_a_telephone(python: Any) -> None:
     """Those that the page's address names."""
     python.locator("[name=run]").click()

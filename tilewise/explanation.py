@@ -111,7 +111,7 @@ class Explanation(Shown):
             rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
-            rows.append(("expected", f"{self.seconds * 1e6:.1f} µs{_rate(self)}"))
+            rows.append(("expected", f"{self.seconds * 1e6:,.1f} µs{_rate(self)}"))
         if self.rates:
             rows.append(("rates", self.rates))
         return rows
@@ -146,7 +146,7 @@ class Explanation(Shown):
             lines += ["", "The next best, by the model:"]
             for offer in self.alternatives:
                 longer = offer.seconds / self.seconds
-                figures = f"{offer.seconds * 1e6:.1f} µs, {longer:.2f} times as long: "
+                figures = f"{offer.seconds * 1e6:,.1f} µs, {longer:.2f} times as long: "
                 lines.append(_row("", figures + offer.words + self._why_not(offer), 2, width))
         return "\n".join(lines)
 
@@ -355,7 +355,9 @@ def _launch(step: Step) -> str:
 def _rate(x: Explanation) -> str:
     if not x.seconds:
         return ""
-    return f", {x.product.flops / x.seconds * 1e-12:,.1f} TFLOP/s, by the model"
+    rate = x.product.flops / x.seconds * 1e-9
+    figure = f"{rate * 1e-3:,.1f} TFLOP/s" if rate >= 1000 else f"{rate:,.1f} GFLOP/s"
+    return f", {figure}, by the model"
 
 
 def _row(label: str, text: str, indent: int = _LABEL, width: int = _WIDTH) -> str:

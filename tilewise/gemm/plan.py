@@ -94,7 +94,7 @@ def plan_on(product: AnyProduct, chip: Chip | None) -> Plan:
     plan = offer.make()
     if plan.why:
         return plan
-    why = f"it should be the fastest, {offer.seconds * 1e6:.1f} µs"
+    why = f"it should be the fastest, {offer.seconds * 1e6:,.1f} µs"
     if offer.family == families_of(product)[-1].name:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"

@@ -41,17 +41,24 @@
   const usual = { rung: "tiled", rung2: "", m: 64, n: 64, k: 64, alpha: 1, beta: 0, tile: "16" };
   function fill(query) {
     const given = new URLSearchParams(query);
+    const unknown = new Set();
     const set = (name) => {
-      const value = given.get(name) ?? usual[name];
-      if (value === undefined) return;
       const field = fields[name];
-      if (field.options && ![...field.options].some((x) => x.value === String(value))) return;
-      field.value = value;
+      const isOffered = (value) =>
+        value != null && (!field.options || [...field.options].some((x) => x.value === String(value)));
+      const asked = given.get(name);
+      if (asked && !isOffered(asked)) unknown.add(`${name}=${asked}`);
+      const value = [asked, usual[name]].find(isOffered);
+      if (value !== undefined) field.value = value;
     };
-    ["rung", "rung2"].forEach(set);
-    chosen();
-    names.forEach(set);
-    chosen();
+    for (const some of [["rung", "rung2"], ["tile", "tile2"], ["m", "n", "k", "alpha", "beta"]]) {
+      some.forEach(set);
+      chosen();
+    }
+    error.hidden = true;
+    if (unknown.size) {
+      fail(`The address asks for ${[...unknown].join(", ")}, which this page does not offer: look at what is chosen instead.`);
+    }
   }
 
   function offerRungs() {
@@ -201,7 +208,7 @@
     worker.terminate();
     worker = waiting = null;
     busy(false);
-    stopped = "Stopped. ";
+    stopped = "Stopped. For the next run: ";
     worker = start();
     fields.run.focus();
   });

@@ -62,7 +62,7 @@ class GroupedMma:
         time = seconds(product, tiles, chip)
         why = (
             f"{_HOPPER.objection(product, chip)}; of its tiles these should be the fastest, "
-            f"about {time * 1e6:.1f} µs, as a batch of groups of one size"
+            f"about {time * 1e6:,.1f} µs, as a batch of groups of one size"
         )
 
         def make() -> Plan:

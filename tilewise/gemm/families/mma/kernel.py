@@ -252,7 +252,7 @@ def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
         words += f", {realigned} realigned in shared memory"
     if packed:
         words = f"{packed} repacked, as the rows are not 16-byte aligned; then {words}"
-    why = f"of its tiles these should be the fastest, {seconds * 1e6:.1f} µs"
+    why = f"of its tiles these should be the fastest, {seconds * 1e6:,.1f} µs"
     return Plan(tuple(steps), used, words, why)
 
 

@@ -136,7 +136,7 @@ def _cut(product: Product, chip: Chip, rows: int, columns: int, whole: Offer) ->
     ]
     words = f"{chosen[0][1].words}; the last {' and '.join(apart)} apart: "
     words += "; ".join(f"{found.family} {found.words}" for _, found in chosen[1:])
-    why = f"in pieces it should take {seconds * 1e6:.1f} µs, in one {whole.seconds * 1e6:.1f}"
+    why = f"in pieces it should take {seconds * 1e6:,.1f} µs, in one {whole.seconds * 1e6:.1f}"
     choice = {
         "pieces": [rows, columns],
         "of": [{"family": found.family, **found.choice} for _, found in chosen],

@@ -124,7 +124,7 @@ def plan(choice: Choice, chip: Chip, is_swapped: bool) -> Plan:
         if made:
             names = " and ".join("BA"[x] if is_swapped else "AB"[x] for x in made)
             words = f"{names} {done}; then {words}"
-    why = f"of its tiles these should be the fastest, {choice.seconds * 1e6:.1f} µs"
+    why = f"of its tiles these should be the fastest, {choice.seconds * 1e6:,.1f} µs"
     return Plan(tuple(steps), used, words, why)
 
 

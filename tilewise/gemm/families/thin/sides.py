@@ -64,7 +64,8 @@ class Sides:
 
     def why(self, seconds: float) -> str:
         """Return why the thin kernel takes the product, in words."""
-        return f"{self.names[0]} is read once, where it lies: it should take {seconds * 1e6:.1f} µs"
+        time = f"{seconds * 1e6:,.1f} µs"
+        return f"{self.names[0]} is read once, where it lies: it should take {time}"
 
 
 def sides_of(product: Product) -> Sides:
