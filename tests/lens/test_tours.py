@@ -157,7 +157,7 @@ def answers(name: str, at: Sizes) -> Answers:
         },
         "tiled": lambda: {
             "One value each": 32 // tile * (tile * 4 // 32), "The first barrier": 2,
-            "Used again and again": tile,
+            "How often a value is read": tile,
         },
         "tiled_conflicts": lambda: {
             "A column, not a row": turns([4 * (t % tile * tile + t // tile) for t in lanes]),
@@ -166,7 +166,7 @@ def answers(name: str, at: Sizes) -> Answers:
                 tile * tile // 32 * (turns([4 * tile * (t % tile) for t in lanes], 4) - 4),
         },
         "tiled_branchless": lambda: {
-            "Every thread loads": tile * tile, "The same elements twice": m % tile * tile,
+            "Who loads?": tile * tile, "What do they load?": m % tile * tile,
         },
         "thread_tile_1d": lambda: {
             "Every thread loads several": 32 // deep * (deep * 4 // 32),
@@ -179,14 +179,14 @@ def answers(name: str, at: Sizes) -> Answers:
         },
         "vectorized": lambda: {
             "16 bytes a lane": 32 * 16,
-            "Where lanes meet in banks":
+            "The lanes read B":
                 2 * (turns([4 * (t % (tile // other) * other) for t in lanes], 4) - 4),
         },
         "warp_tile": lambda: {
-            "Loads as before": 32 * 16 // 32, "Lanes that share": 4,
-            "And lanes that do not meet": 0,
+            "Loads as before": 32 * 16 // 32, "The lanes read A": 4,
+            "The lanes read B": 0,
         },
-        "double_buffered": lambda: {"A group of copies": 0, "Fewer barriers": phases},
+        "double_buffered": lambda: {"A group of copies": 0, "What a barrier says": phases},
         "tuned": lambda: {"A group of copies": 0, "Several phases ahead": stages - 1},
         "tensor_core": lambda: {
             "A lane gathers its part of A": macros["WARP_M"] // 16 * 4,
@@ -199,18 +199,18 @@ def answers(name: str, at: Sizes) -> Answers:
         },
         "multistage": lambda: {
             "A group of copies": 0, "A ring of stages": stages - 1, "ldmatrix": 4,
-            "One barrier a phase": phases,
+            "What a barrier says": phases,
         },
         "warpgroup": lambda: {
-            "One thread begins a copy": 1, "wgmma": 64 * n * 16,
+            "A box is copied": 1, "wgmma": 64 * n * 16,
             "What is left of the old order": phases,
         },
         "specialized": lambda: {
             "As far as the ring reaches": stages, "wgmma": 64 * n * 16,
-            "No barrier of the whole block": 1,
+            "Who waits for whom": 1,
         },
         "persistent": lambda: {
-            "Load B once for both": n // 64 // 2, "As far as the ring reaches": stages,
+            "Who loads B?": n // 64 // 2, "As far as the ring reaches": stages,
             "wgmma": 64 * n * 16,
         },
     }  # fmt: skip
@@ -303,7 +303,7 @@ def sentences(path: Path) -> Iterator[tuple[int, str]]:
 
 def test_no_number_in_a_sentence_is_typed() -> None:
     folder = Path(tilewise.lens.tours.__path__[0])
-    allowed = r"(warp|Warp|Thread|thread) 0|m - 1|thread_tile_.d"
+    allowed = r"(warp|Warp|Thread|thread) 0|n - 1|thread_tile_.d"
     found = [
         f"{path.name}:{line}: {text}"
         for path in sorted(folder.glob("*.py")) for line, text in sentences(path)

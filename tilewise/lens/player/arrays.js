@@ -95,7 +95,7 @@ class Arrays {
       if (cell * a.across < name) cell = Math.min(cell, Math.floor((width - gap - name) / b.across));
       const beside = Math.floor((width - gap - legend.offsetWidth) / b.across);
       if (isAbove && cell * a.across < legend.offsetWidth) cell = Math.min(cell, beside);
-      if (!isAbove) cell = Math.min(cell, Math.floor(HIGH / (a.down + b.down)));
+      if (!isAbove) cell = Math.min(cell, Math.max(2, Math.floor(HIGH / (a.down + b.down))));
     } else {
       cell = Math.floor(width / Math.max(...this.shown.map((one) => one.across)));
     }
@@ -214,7 +214,7 @@ class Arrays {
     for (const at of request.elements) marks[place(at)] = `cell ${name} asked`;
     for (const sector of request.sectors.keys()) {
       eachOfSector(array, sector, (at, first, last) => {
-        marks[place(at)] += ` sector${first ? " from" : ""}${last ? " to" : ""}`;
+        marks[place(at)] += ` sector${first ? " begins" : ""}${last ? " ends" : ""}`;
       });
     }
   }

@@ -44,7 +44,9 @@ function pointsOf(work, cost, most) {
 class Traffic {
   constructor() {
     const { sums, steps } = recording;
-    this.ends = recording.costs.ends;
+    const done = sums.work.findIndex((work, i) => work === sums.work[steps.length - 1] && sums.loads[i] === sums.loads[steps.length - 1]);
+    // The last phase is compared once all is loaded and multiplied: what follows stores.
+    this.ends = recording.costs.ends.map((end, i, all) => (i === all.length - 1 ? Math.min(end, done) : end));
     // With a thread for each element of C, a multiply-add loads both of its factors. If the recording was
     // cut, the totals at the end are not known.
     this.isCompared = Boolean(trace.problem) && recording.costs.unit === "multiply-adds" && !recording.block.cut;
@@ -69,7 +71,7 @@ class Traffic {
     this.move(sums.work[last] ? sums.work[position] / sums.work[last] : 0);
     const end = this.ends.findLast((one) => one <= position);
     const phased = this.ends.length > 1;
-    const which = end === undefined ? "" : phased ? `At the end of phase ${recording.steps[end].phase + 1}` : "At the end";
+    const which = end === undefined ? "" : phased && end !== this.ends.at(-1) ? `At the end of phase ${recording.steps[end].phase + 1}` : "At the end";
     const note = $("traffic-note");
     if (!this.isCompared) {
       setText(note, "");

@@ -2,6 +2,7 @@
 
 const MOST_COLUMNS = 32; // of a matrix; further ones are held alike
 const MOST_OF_A_GROUP = 16; // of one that a warpgroup holds
+const LOWEST = 11; // pixels a cell must be high, to have its number read
 const NUMBERED = 13; // pixels a cell must have, to have its lane's number in it
 
 let shownLane = 0; // whose elements are marked
@@ -31,6 +32,7 @@ class Fragments {
     recording.steps.forEach((step, i) => this.last.push((last = step.layout !== undefined ? i : last)));
     this.boxes = new Map(); // layout -> {box, parts}
     this.width = 0;
+    this.high = Infinity;
   }
 
   // The matrices of a layout, each a grid; those of ldmatrix one by one.
@@ -95,6 +97,12 @@ class Fragments {
 
   fit(width) {
     this.width = width;
+    this.within(Infinity);
+  }
+
+  // Lets the matrices be so many pixels high, as far as their numbers can be read then.
+  within(high) {
+    this.high = high;
     for (const made of this.boxes.values()) this.size(made);
   }
 
@@ -107,7 +115,9 @@ class Fragments {
     const isProduct = together >= NUMBERED;
     box.className = `held ${isProduct ? "as-product" : "flow"}`;
     if (isProduct) {
-      for (const { grid } of parts) grid.size(together, Math.min(together, 19));
+      const rowsOf = (name) => parts.find(({ matrix }) => matrix.name === name)?.grid.rows ?? 0;
+      const most = Math.max(LOWEST, Math.floor(this.high / (rowsOf("A") + rowsOf("B"))));
+      for (const { grid } of parts) grid.size(together, Math.min(together, 19, most));
       return;
     }
     for (const { matrix, grid } of parts) {

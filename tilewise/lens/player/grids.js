@@ -37,6 +37,7 @@ function roomFor(box, texts) {
 // A grid of cells, each with a text and a class.
 class Grid {
   constructor(parent, { rows, columns, count, label, tip, pick }) {
+    this.rows = rows;
     this.columns = columns;
     this.element = make(parent, "div", "grid");
     this.element.setAttribute("role", pick ? "grid" : "img");
@@ -82,7 +83,9 @@ class Grid {
     this.element.style.setProperty("--gap", width < 6 ? "0px" : "1px");
     // What is too small to be boxed is filled.
     this.element.classList.toggle("tiny", width < 5);
-    this.element.style.setProperty("--edge", width < 5 ? "0px" : width < 9 ? "1px" : "2px");
+    this.element.classList.toggle("specks", width < 3);
+    const least = Math.min(width, height);
+    this.element.style.setProperty("--edge", least < 5 ? "0px" : least < 9 ? "1px" : "2px");
   }
 
   number(value) {

@@ -148,6 +148,15 @@ class Threads {
     for (const { grid } of this.warps) grid.size(cell, cell < TEXT ? cell : 24);
   }
 
+  // Lets many warps, one a row, be so many pixels high.
+  within(high) {
+    if (!this.many) return;
+    for (const { grid } of this.warps) {
+      const most = Math.max(6, Math.floor(high / grid.rows));
+      if (grid.width > most) grid.size(most);
+    }
+  }
+
   build() {
     this.parent.replaceChildren();
     this.parent.className = "flow";

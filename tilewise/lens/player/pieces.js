@@ -80,6 +80,7 @@ class Pieces {
     const cell = Math.max(20, Math.min(Math.floor(width / (ACROSS + 1)), 56));
     this.turns.size(cell, 18);
     this.lines.size(cell, 18);
+    this.lines.element.classList.toggle("narrow", cell < 48);
   }
 
   // The warp that is shown, or where that takes no part in a step, the first that does.
@@ -167,6 +168,7 @@ class Pieces {
         else if (from) name += ` tint${from.tint}`;
         else if (!recording.isWritten(state, piece * PIECE, PIECE)) name += " unwritten";
         if (all.has(piece) && !(set && set.pieces.has(piece))) name += " reached";
+        if (from && from.label.length > 5) name += " long";
         this.lines.set(place, name, from ? from.label : "");
       }
     });

@@ -184,15 +184,24 @@ function fitStop() {
   // The layout must not depend on how large the arrays were before.
   if (arrays) for (const { grid } of arrays.shown) grid.size(2);
   fit();
-  if (!arrays) return;
   const [from, to] = spare();
   const room = Math.max(to - from - AROUND, LEAST_HIGH);
+  for (const view of views) view.within?.(room);
+  draw();
+  if (!arrays) return;
   const [a, b] = arrays.shown;
   for (const { grid, down } of arrays.shown) {
     const most = Math.floor(room / (arrays.product ? a.down + b.down : down));
     if (grid.width > most) grid.size(Math.max(2, most));
   }
   draw();
+  // What stands around the matrices may be higher than usual, such as a long legend.
+  const panel = $("arrays-panel");
+  const before = a.grid.width;
+  while (arrays.product && panel.scrollHeight > panel.clientHeight && a.grid.width > 2) {
+    for (const { grid } of arrays.shown) grid.size(grid.width - 1);
+  }
+  if (a.grid.width < before) draw();
 }
 
 // Called when the window's width has changed.

@@ -116,7 +116,7 @@ def double_buffered(run: Run) -> Iterator[Stop]:
             ("a", "stages", "source"), shows_sectors=True,
         )  # fmt: skip
     yield Stop(
-        barriers[-1], "Fewer barriers",
+        barriers[-1], "What a barrier says",
         "One barrier says two things: these tiles are complete, and everybody has finished with "
         "the other buffer. So one barrier a phase is enough where a single buffer needs two.",
         ("source", "stages"),

@@ -91,7 +91,7 @@ def tensor_core(run: Run) -> Iterator[Stop]:
         it = run.steps[reads[0]]
         pieces = len(reads)
         yield Stop(
-            reads[-1], f"A lane gathers its part of {whose}",
+            reads[-1] if whose == "A" else reads[0], f"A lane gathers its part of {whose}",
             "Two neighbours along k lie side by side in A, so one load fetches the pair."
             if whose == "A" else
             "Two neighbours along k lie one below the other in B, so each takes a load of its own, "
@@ -117,7 +117,7 @@ def tensor_core(run: Run) -> Iterator[Stop]:
         f"Each warp multiplies with {many(len(per), 'mma.sync')} in this phase, and each lane made "
         f"{many(len(of_a) + len(of_b), 'load')} before the first of them. Now it is the loads "
         "that cost instructions.",
-        ("threads", "fragments", "source"),
+        ("fragments", "threads", "source"),
     )  # fmt: skip
     yield from stores_c(run)
     yield from _conclusion(run, "The next rung, ldmatrix, loads fragments by whole matrices.")
@@ -275,7 +275,7 @@ def multistage(run: Run) -> Iterator[Stop]:
     inner = [i for i in barriers if i < all_products[-1] and i > barriers[0]]
     if inner:
         yield Stop(
-            inner[-1], "One barrier a phase",
+            inner[-1], "What a barrier says",
             "One barrier in each phase says that the next tiles are complete, and that nobody "
             "reads the present ones any more.",
             ("source", "stages"),

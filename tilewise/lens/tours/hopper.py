@@ -86,9 +86,9 @@ def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
         )  # fmt: skip
     copy = run.steps[first[0]]["copy"]
     yield Stop(
-        first[0], "One thread begins a copy",
-        "The TMA, a unit of its own, computes the addresses, swizzles, and fills with zeros past "
-        "the edge. The thread only says which box of the matrix to copy.",
+        first[0], "A box is copied",
+        "One thread begins the copy, and only says which box of the matrix it is. The TMA, a unit "
+        "of its own, computes the addresses, swizzles, and fills with zeros past the edge.",
         ("a" if copy.get("array") != "b" else "b", "stages", "source"),
         before=f"A box of {copy['bytes']:,} bytes is to be copied to shared memory.",
         ask=ask("How many threads of the block are busy with it?", len(run.who(first[0])), "thread",
@@ -101,7 +101,7 @@ def begins(run: Run, is_brief: bool = False) -> Iterator[Stop]:
     if ahead:
         yield Stop(
             copies(run, before=before[0] if before else len(run.steps))[-1], "The ring fills up",
-            f"Before anything is multiplied, copies for {many(len(ahead), 'stage')} are under way. "
+            f"Before anything is multiplied, copies for {many(len(ahead), 'stage')} have begun. "
             f"A stage holds tiles that are {run.macro('BLOCK_K')} deep along k.",
             ("stages", "source"),
         )  # fmt: skip
@@ -116,9 +116,9 @@ def multiplies(run: Run, is_brief: bool = False) -> Iterator[Stop]:
     if waits:
         yield Stop(
             waits[-1], "Wait for the stage",
-            f"{many(len(run.who(waits[-1])), 'thread')} wait at {named(run, waits[-1])} until "
-            + ("its bytes are there." if copies(run) else
-               "all threads that fill its stage have arrived."),
+            f"{many(len(run.who(waits[-1])), 'thread')} wait at {named(run, waits[-1])}, and go on "
+            + ("once all of its bytes are there." if copies(run) else
+               "once all threads that fill its stage have arrived."),
             ("warps", "stages", "source"),
         )  # fmt: skip
     shape = run.shape(first[0])
@@ -150,7 +150,8 @@ def stores(run: Run, text: str) -> Iterator[Stop]:
     if store is not None:
         yield Stop(
             store, "C by way of shared memory",
-            f"A lane stores {run.steps[store]['width']} bytes, and a warp touches "
+            "The lanes have exchanged their sums through shared memory. Now a lane stores "
+            f"{run.steps[store]['width']} bytes at once, and a warp touches "
             f"{many(run.sectors(store, min(run.who(store)) // WARP), 'sector')}. {text}",
             ("c", "requests", "source"), shows_sectors=True,
         )  # fmt: skip
@@ -195,7 +196,7 @@ def warpgroup(run: Run) -> Iterator[Stop]:
             "The thread that begins the copies multiplies, too, and may overwrite a stage only "
             "when all warps have read it. So the whole block waits at a barrier in each phase, and "
             "the tensor cores are idle meanwhile.",
-            ("threads", "warps", "source"),
+            ("warps", "source"),
             before="The kernel goes through "
             f"{many(-(-run.size('k') // run.macro('BLOCK_K')), 'phase')} of k.",
             ask=ask("How many times does the whole block wait at a barrier in these phases?",
@@ -236,8 +237,10 @@ def specialized(run: Run) -> Iterator[Stop]:
     barriers = run.barriers()
     last, phases = first[-1], -(-run.size("k") // run.macro("BLOCK_K"))
     yield Stop(
-        last, "No barrier of the whole block",
-        "Warpgroups wait for stages, and not for each other.",
+        last, "Who waits for whom",
+        "Warpgroups wait for stages, and not for each other."
+        + (" The one barrier is at the beginning: nobody may use an mbarrier before it is "
+           "initialised." if len(barriers) == 1 and barriers[0] < first[0] else ""),
         ("warps", "source"),
         before=f"Each consumer has executed {many(len(first), 'wgmma')}. In the rung before, "
         "warpgroup, the block waited at a barrier in every phase.",
@@ -278,8 +281,8 @@ def _released(run: Run, text: str) -> Iterator[Stop]:
     if back:
         yield Stop(
             back[0], "A stage is given back",
-            f"{many(len(run.who(back[0])), 'thread')} arrive at {named(run, back[0])}: its tiles "
-            f"have been read. {text}",
+            f"{many(len(run.who(back[0])), 'thread')} arrive at {named(run, back[0])}: the "
+            f"stage's tiles have been read. {text}",
             ("stages", "warps", "source"),
         )  # fmt: skip
     again = second_fill(run)
@@ -318,7 +321,7 @@ def persistent(run: Run) -> Iterator[Stop]:
         mine = [i for i in of_b if run.steps[i]["copy"].get("mbarrier") == stage]
         own = sum(not run.steps[i]["copy"]["outside"] for i in mine)
         yield Stop(
-            mine[-1], "Load B once for both",
+            mine[-1], "Who loads B?",
             f"This block loads {own} of them and the other block {len(mine) - own}. The TMA writes "
             "each box to the shared memory of both blocks, and its bytes count at the mbarriers of "
             "both.",

@@ -196,8 +196,8 @@ def thread_tile_2d(run: Run) -> Iterator[Stop]:
             f"edges. In tiled, a thread would read {many(2 * products, 'value')} for as many "
             "multiply-adds.",
             ("sum", "shared", "threads"),
-            before=f"Each thread has done {many(products, 'multiply-add')}, of each of its values "
-            "of A with each of its values of B.",
+            before="Each thread has multiplied each of its values of A by each of its values of B: "
+            f"{many(products, 'multiply-add')}.",
             ask=ask("How many values has thread 0 read from shared memory for them?", read, "value",
                     (2 * products, products, products // 2),
                     {2 * products: "That is so in tiled: two values for each multiply-add."}),
@@ -260,7 +260,7 @@ def vectorized(run: Run) -> Iterator[Stop]:
         if reads:
             it = run.steps[reads[0]]
             yield Stop(
-                reads[0], "Where lanes meet in banks",
+                reads[0], "The lanes read B",
                 "A thread's columns of C are neighbours, so the pieces of B that neighbouring "
                 "lanes read lie apart, and some of them in the same banks. The next rung lays out "
                 "the lanes so that they do not meet."
@@ -285,8 +285,8 @@ def vectorized(run: Run) -> Iterator[Stop]:
     if store is not None:
         yield Stop(
             store, "C, several at a time",
-            f"A lane stores {run.steps[store]['width']} bytes, and warp 0 {run.bytes(store, 0):,} "
-            f"bytes in {many(run.sectors(store), 'sector')}.",
+            f"A lane stores {run.steps[store]['width']} bytes, and warp 0 stores "
+            f"{run.bytes(store, 0):,} bytes in {many(run.sectors(store), 'sector')}.",
             ("c", "requests", "source"), shows_sectors=True,
         )  # fmt: skip
     yield from _conclusion(run, "The next rung, warp_tile, avoids bank conflicts.")
@@ -309,9 +309,9 @@ def warp_tile(run: Run) -> Iterator[Stop]:
     yield from share(run)
     yield Stop(
         0, "A tile for each warp",
-        f"Each of the {many(run.warps, 'warp')} has a tile of its own within the block's tile. In "
-        "a warp's tile the pieces of neighbouring lanes lie side by side. In vectorized, each lane "
-        "has one square of neighbouring elements.",
+        f"Each of the {many(run.warps, 'warp')} has a tile of its own within the block's tile. "
+        "There the pieces of neighbouring lanes lie side by side. In vectorized, all elements of a "
+        "lane are neighbours, and other lanes begin where they end.",
         ("c", "threads", "source"),
     )  # fmt: skip
     yield from loads(
@@ -335,7 +335,7 @@ def warp_tile(run: Run) -> Iterator[Stop]:
             distinct = len(set(at.values()))
             if name == "sa":
                 yield Stop(
-                    reads[0], "Lanes that share",
+                    reads[0], "The lanes read A",
                     "Lanes of the same row want the same values of A, and share one access: a "
                     "broadcast.",
                     ("banks", "source"),
@@ -347,7 +347,7 @@ def warp_tile(run: Run) -> Iterator[Stop]:
                 )  # fmt: skip
             else:
                 yield Stop(
-                    reads[0], "And lanes that do not meet",
+                    reads[0], "The lanes read B",
                     "The pieces that differ lie side by side, in different banks."
                     if not it["conflicts"] else
                     "Some lanes still meet in a bank: at this size the kernel moves one value at a "

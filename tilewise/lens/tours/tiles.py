@@ -150,7 +150,7 @@ def reuses(run: Run, barrier: int) -> Iterator[Stop]:
     cell = min(run.at(of_a[0]).values())
     times = sum(list(run.at(i).values()).count(cell) for i in reads)
     yield Stop(
-        reads[-1], "Used again and again",
+        reads[-1], "How often a value is read",
         "The value was loaded from global memory once, and all of these reads go to shared memory: "
         "this is where the loads are saved.",
         ("shared", "threads"), mark={"byte": cell},
@@ -273,9 +273,9 @@ def tiled_branchless(run: Run) -> Iterator[Stop]:
     a, b = run.first("load", "global", "a"), run.first("load", "global", "b")
     if b is not None:
         yield Stop(
-            b, "Every thread loads",
-            "There is no branch: min(row, m - 1) brings an index past the edge back into the "
-            "matrix, so that the load is always legal.",
+            b, "Who loads?",
+            "There is no branch: min(col, n - 1) brings a column past the edge back into the "
+            "matrix, so that every thread's load is legal.",
             ("b", "threads", "source"), block=run.number, shows_sectors=True,
             before=f"The block loads its tile of B. It has {many(run.threads, 'thread')} for "
             f"{many(len(run.stored), 'element')} of C.",
@@ -286,7 +286,7 @@ def tiled_branchless(run: Run) -> Iterator[Stop]:
     if a is not None:
         threads, distinct = len(run.at(a)), len(run.elements(a))
         yield Stop(
-            a, "The same elements twice",
+            a, "What do they load?",
             "Threads whose index was clamped load the same element as a neighbour at the edge. "
             "Nobody needs those loads, but they cost no branch." if distinct < threads else
             "No index was clamped here: every thread has an element of A of its own.",
