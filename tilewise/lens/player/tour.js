@@ -3,7 +3,7 @@
 // The page must have a panel around each element whose id a stop names, and the class of-NAME on an
 // array's box. To show a stop, the tour calls open(), showWarp(), pick...() and fit().
 
-const AROUND = 110; // pixels of headings and notes around a picture
+const AROUND = 122; // pixels of headings and notes around a picture
 const MOST_CODE = 90; // letters of an instruction
 const LEAST_HIGH = 160; // pixels of a picture, at the least
 
@@ -147,15 +147,17 @@ function pointedPlace(name) {
   return panel && !panel.hidden ? { panel, box } : null;
 }
 
-// Whether a panel shows a later step than this one, which would answer the question: the next
-// request, the first fragments or pieces where there were none yet, or all steps in strips.
-function showsWhatComes(name) {
-  return name === "requests" || views.some(({ box, last, showsAll }) => box === $(name) && (showsAll || last?.[position] > position));
+// Whether a panel is nothing to look at for a question. It may show a later step, which would answer
+// it: the next request, the first fragments or pieces where there were none yet, or all steps in
+// strips. Or fragments or pieces of an earlier step, which the question is not about.
+function isBesideTheQuestion(name) {
+  const isOther = (shown) => (name === "sum" ? shown > position : shown !== position);
+  return name === "requests" || views.some(({ box, last, showsAll }) => box === $(name) && (showsAll || (last && isOther(last[position]))));
 }
 
 // Shows the panels that a stop looks at, the most important first, and no others.
 function arrangePanels(look) {
-  const shown = isAsking() ? look.filter((name) => !showsWhatComes(name)) : look;
+  const shown = isAsking() ? look.filter((name) => !isBesideTheQuestion(name)) : look;
   const places = shown.map(pointedPlace).filter(Boolean);
   for (const one of document.querySelectorAll(".array.pointed")) one.classList.remove("pointed");
   for (const panel of document.querySelectorAll(".panel")) {
