@@ -152,17 +152,18 @@ def test_what_is_wrong_is_said(torch: Any, tw: Any) -> None:
 
 
 def test_functions_of_pytorch_are_no_part_of_an_epilogue(torch: Any, tw: Any) -> None:
-    """The error names them, and the caller's line and not PyTorch's; tensors are operands."""
+    """The error names them, what to use, and the caller's line; tensors are operands."""
     a, functional = torch.ones(2, 2), torch.nn.functional
-    given: list[tuple[Any, str]] = [
-        (functional.silu, "silu"),
-        (lambda acc: functional.gelu(acc, approximate="tanh"), "gelu"),
-        (lambda acc: torch.sigmoid(acc), "sigmoid"),
-        (lambda acc: torch.where(acc > 0, acc, 0), "where"),
-        (lambda acc: torch.clamp(acc, 0), "clamp"),
+    given: list[tuple[Any, str, str]] = [
+        (functional.silu, "silu", "tilewise.silu can"),
+        (lambda acc: functional.gelu(acc, approximate="tanh"), "gelu", "tilewise.gelu can"),
+        (lambda acc: torch.sigmoid(acc), "sigmoid", "tilewise.sigmoid can"),
+        (lambda acc: torch.where(acc > 0, acc, 0), "where", "tilewise.where can"),
+        (lambda acc: torch.clamp(acc, 0), "clamp", "tilewise.clip can"),
+        (lambda acc: torch.sin(acc), "sin", "tilewise has functions for epilogues"),
     ]
-    for function, name in given:
-        words = rf"{re.escape(__file__)}:\d+: torch\.{name} can't be traced; tilewise has functions"
+    for function, name, hint in given:
+        words = rf"{re.escape(__file__)}:\d+: torch\.{name} can't be traced; {re.escape(hint)}"
         with pytest.raises(TraceError, match=words):
             tw.matmul(a, a, epilogue=function)
     for function in (lambda acc: torch.maximum(acc, a), lambda acc: a * acc):
