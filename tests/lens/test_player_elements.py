@@ -186,7 +186,7 @@ def test_sectors_by_where_memory_is(show: Open) -> None:
     assert classes(tab, ".of-a .grid .cell", "sector") == cells
     # A sector's first element and its last are edges of its box: 5 of row 0 begins the second.
     assert classes(tab, ".of-a .grid .cell", "begins") == [5]
-    assert classes(tab, ".of-a .grid .cell", "to") == [4, 11]
+    assert classes(tab, ".of-a .grid .cell", "ends") == [4, 11]
     assert "ask for 4 elements of A (16 bytes) in 2 sectors (64 bytes): 25 %" in tab.inner_text(
         "#sectors"
     )
