@@ -95,8 +95,11 @@ class FamilyOf(Protocol[Asked]):
         ...
 
     def offer(self, product: Asked, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None if the product can't be computed with them."""
-        ...
+        """Return the offer with these choices; None if the product can't be computed with them.
+
+        A family that derives from this class need not define it.
+        """
+        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         """Return every kernel that :meth:`best` can choose for inputs of this dtype on this GPU."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import lru_cache, partial
-from typing import Any
 
 from tilewise.gemm.chip import Chip
-from tilewise.gemm.family import NO_RATES, Offer
+from tilewise.gemm.family import NO_RATES, FamilyOf, Offer
 from tilewise.gemm.grouped import hopper, model
 from tilewise.gemm.grouped.product import OFFSET_TYPES, Grouped
 from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS
@@ -17,7 +16,7 @@ from tilewise.kernel import Kernel
 from tilewise.precision import HALVES
 
 
-class GroupedHopper:
+class GroupedHopper(FamilyOf[Grouped]):
     """The family of the grouped Hopper kernel."""
 
     name = "grouped_hopper"
@@ -39,10 +38,6 @@ class GroupedHopper:
         for tiles, seconds in model.interpolated(product, chip):
             make = partial(hopper.plan, product, tiles, chip.multiprocessors)
             yield Offer(self.name, seconds, make, tiles.choice, hopper.named(tiles))
-
-    def offer(self, product: Grouped, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
-        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -15,14 +14,14 @@ from tilewise.gemm.families.mma.kernel import (
     GROUP,
     LARGEST,
     PRODUCT,
-    WIDTHS,
     Matrix,
     macros_of,
     matrix_of,
+    wide_reads,
 )
 from tilewise.gemm.families.mma.model import table_of
 from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
-from tilewise.gemm.family import NO_RATES, Offer
+from tilewise.gemm.family import NO_RATES, FamilyOf, Offer
 from tilewise.gemm.grouped.hopper_family import GroupedHopper
 from tilewise.gemm.grouped.model import covered
 from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
@@ -41,7 +40,7 @@ COPY = 40
 """The number of multiply-adds that take as long as the copy of an element to shared memory."""
 
 
-class GroupedMma:
+class GroupedMma(FamilyOf[Grouped]):
     """The family of the grouped ``mma.sync`` kernel."""
 
     name = "grouped_mma"
@@ -76,20 +75,11 @@ class GroupedMma:
         if found is not None:
             yield found
 
-    def offer(self, product: Grouped, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None where the product can't be computed so."""
-        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
-
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for."""
         if chip is None or dtype not in HALVES:
             return
-        reads = [
-            Matrix(is_k_major, 0, width, is_partial)
-            for is_k_major in (True, False)
-            for width in WIDTHS
-            for is_partial in dict.fromkeys((False, width > 1))
-        ]
+        reads = [*wide_reads(), *(Matrix(is_k_major, 0, 1) for is_k_major in (True, False))]
         outs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
         for of, out, offset, most in itertools.product(
             "mk", outs, OFFSET_TYPES, (FEW_GROUPS, MOST_GROUPS)

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from tilewise.devices.limits import RESERVED_SHARED
 from tilewise.gemm import pack, splitk
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.mma import kernel, model
-from tilewise.gemm.families.mma.kernel import PACKED, REALIGNED, WIDTHS, Matrix, Way
-from tilewise.gemm.family import NO_RATES, Offer
+from tilewise.gemm.families.mma.kernel import PACKED, REALIGNED, Matrix, Way
+from tilewise.gemm.family import NO_RATES, Family, Offer
 from tilewise.gemm.product import ACCUMULATORS, Product
 from tilewise.kernel import Kernel
 from tilewise.precision import HALVES
 
 
-class Mma:
+class Mma(Family):
     """The family."""
 
     name = "mma"
@@ -54,21 +53,12 @@ class Mma:
                 seen.add(key)
                 yield self._offer(product, chip, way, seconds, rank)
 
-    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices, or None if the product can't be computed so."""
-        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
-
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for, those of the copies included."""
         if chip is None or dtype not in HALVES:
             return
-        reads = [
-            Matrix(is_k_major, 0, width, is_partial)
-            for is_k_major in (True, False)
-            for width in WIDTHS[:-1]
-            for is_partial in (False, True)
-        ]
-        reads += [Matrix(is_k_major, 0, 1).realigned for is_k_major in (True, False)]
+        realigned = [Matrix(is_k_major, 0, 1).realigned for is_k_major in (True, False)]
+        reads = [*kernel.wide_reads(), *realigned]
         outs = dict.fromkeys((dtype, ACCUMULATORS[dtype]))
         for out, tiles in itertools.product(outs, model.table_of(chip).tiles):
             for a, b, unaligned in itertools.product(reads, reads, (False, True)):

@@ -73,6 +73,16 @@ class Matrix(NamedTuple):
         return Matrix(self.is_k_major, self.pitch, WIDTHS[0], is_unaligned=True)
 
 
+def wide_reads() -> list[Matrix]:
+    """Return every way to read a matrix by copies of more than one element; pitches are left 0."""
+    return [
+        Matrix(is_k_major, 0, width, is_partial)
+        for is_k_major in (True, False)
+        for width in WIDTHS[:-1]
+        for is_partial in (False, True)
+    ]
+
+
 def matrix_of(x: Operand, lines: int, k: int, batch: int) -> Matrix | None:
     """Return how the kernel reads lines of k elements; None where no dimension is contiguous.
 
