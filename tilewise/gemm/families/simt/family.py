@@ -10,12 +10,12 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.simt import cuts, kernel, offers
 from tilewise.gemm.families.simt.matrices import TRAITS
 from tilewise.gemm.families.simt.ways import every_way
-from tilewise.gemm.family import NO_RATES, Offer
+from tilewise.gemm.family import NO_RATES, Family, Offer
 from tilewise.gemm.product import REAL, Product
 from tilewise.kernel import Kernel
 
 
-class Simt:
+class Simt(Family):
     """The family of the kernels for float32 and float64."""
 
     name = offers.NAME
@@ -52,7 +52,7 @@ class Simt:
         if "pieces" in choice:
             found = self.best(product, chip)
             return found if found is not None and found.choice == choice else None
-        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
+        return super().offer(product, chip, choice)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can choose, and those of the copies."""

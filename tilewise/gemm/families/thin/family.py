@@ -11,7 +11,7 @@ from tilewise.gemm import pack, splitk
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.thin import half, real
-from tilewise.gemm.family import NO_RATES, Offer
+from tilewise.gemm.family import NO_RATES, Family, Offer
 from tilewise.gemm.product import REAL, Product
 from tilewise.kernel import Kernel
 from tilewise.precision import HALVES
@@ -61,7 +61,7 @@ class ThinHalf:
             yield pack.kernel(chip.is_hopper)
 
 
-class ThinReal:
+class ThinReal(Family):
     """The family for products of float32 and float64."""
 
     name = "thin_real"
@@ -94,10 +94,6 @@ class ThinReal:
             found = real.divisions(product, view, chip)
             for division in sorted(found, key=attrgetter("seconds")):
                 yield self._offer(product, view, division, chip)
-
-    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None if the product can't be computed with them."""
-        return next((each for each in self.offers(product, chip) if each.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can choose, and those that add up the parts of k."""
