@@ -222,13 +222,15 @@ def _models(record: Row) -> str:
 
 
 def _losses(record: Row, found: Row) -> str:
-    least, most = min(found["spread"]), max(found["distances"])
     is_within = "within" if found["is_within"] else "NOT within"
     told = (
         f"Of {found['steps'][-1]} steps on one batch of {record['batch']} sequences of "
-        f"{record['losses_context']:,}, PyTorch's / ours. Ours are {most:.4f} from PyTorch's of "
-        f"the same seed at most (root mean square over the steps), and PyTorch's of other seeds "
-        f"{least:.4f} from one another at least: {is_within} the spread of seeds."
+        f"{record['losses_context']:,}, PyTorch's / ours. The logarithm of our losses' geometric "
+        f"mean over the seeds is {found['distance']:.4f} from that of PyTorch's (root mean square "
+        "over the steps). Of all divisions of the same curves into two groups of equal size, "
+        f"{100 * found['share']:.0f}% have means that are at least as far apart, the furthest "
+        f"{max(found['splits']):.4f}: {is_within} the spread of seeds (a permutation test: above "
+        "5%)."
     )
     lines = [
         (

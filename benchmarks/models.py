@@ -11,7 +11,7 @@
 - decoding: one more position after 1,024, by a block of a Llama-like model, for several batches;
   call by call, where the host may be the limit, and captured in CUDA graphs.
 - losses: the losses of training steps on one batch, by PyTorch and by tilewise, for several seeds:
-  how far the two are apart, and how far PyTorch's losses for different seeds are apart.
+  whether the two are further apart than any other two groups of these curves (a permutation test).
 
 Before anything is timed, every linear layer's product and both its gradients are checked against
 float64, for the inputs that the model gives it, and then the products of its MLPs, with activations
@@ -70,7 +70,8 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     found.add_argument("--context", type=int, default=1024, help="positions of a sequence")
     found.add_argument("--batches", nargs="+", type=int, default=[1, 2, 4, 8, 16, 32, 64],
                        help="of decoding")  # fmt: skip
-    found.add_argument("--seeds", type=int, default=3, help="of the losses, at least 2")
+    found.add_argument("--seeds", type=int, default=models.LEAST_SEEDS,
+                       help="of the losses, at least as many as by default")  # fmt: skip
     found.add_argument("--steps", type=int, default=200, help="of the losses")
     found.add_argument("--losses-context", type=int, default=256, metavar="N")
     found.add_argument("--backend", default="inductor", help="of torch.compile")
@@ -80,8 +81,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     for name in ("batch", "context", "steps", "losses_context"):
         if getattr(options, name) < 1:
             found.error(f"--{name.replace('_', '-')} must be at least 1")
-    if options.seeds < 2 or min(options.batches) < 1:
-        found.error("--seeds must be at least 2, and --batches at least 1 each")
+    least = models.LEAST_SEEDS
+    if options.seeds < least or min(options.batches) < 1:
+        found.error(f"--seeds must be at least {least}, and --batches at least 1 each")
     if TORCH not in options.contenders or OURS not in options.contenders:
         found.error(f"--contenders takes {TORCH} and {OURS} in any case")
     if options.resume and not options.json:
@@ -251,14 +253,14 @@ class Run:
             model = self._placed(weights, ours=name == OURS)
             loss_of = partial(_loss, model, subject, batch)
             training = Training(model, loss_of, self.autocast, RATE)
-            losses = [training.step() for _ in range(self.options.steps)]
-            found[name] = [float(x) for x in losses]
+            in_graph = self.at.gpu is not None
+            found[name] = models.curve(training, self.options.steps, in_graph=in_graph)
             say(f"seed {seed}, {name}: losses {found[name][0]:.4f} to {found[name][-1]:.4f}")
         self.curves[str(seed)] = found
 
     def losses(self) -> Row | None:
-        """Both curves compared, once there are those of two seeds."""
-        if len(self.curves) < 2:
+        """The curves compared, once there are those of enough seeds."""
+        if len(self.curves) < models.LEAST_SEEDS:
             return None
         theirs, ours = ([x[name] for x in self.curves.values()] for name in (TORCH, OURS))
         return models.compared(theirs, ours) | {"seeds": list(self.curves)}
@@ -326,8 +328,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     found = run.losses()
     if found:
         print(
-            f"losses: ours {max(found['distances']):.4f} from PyTorch's at most, other seeds' "
-            f"{min(found['spread']):.4f} at least; {'met' if found['is_within'] else 'MISSED'}"
+            f"losses: the means are {found['distance']:.4f} apart, at least as far as in "
+            f"{found['share']:.3f} of all divisions into two groups (above {models.LEVEL:g}); "
+            f"{'met' if found['is_within'] else 'MISSED'}"
         )
     if run.budget.left:
         print(f"the time was up: {run.budget.left} parts were not measured")

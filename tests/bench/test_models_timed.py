@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from scripts import script
 
@@ -142,20 +143,83 @@ def test_products_with_an_epilogue_are_checked(dtype: str, monkeypatch: pytest.M
         assert 0 < max(model_checks.fused_shares(run).values()) <= 1
 
 
+def curves(*factors: float) -> list[list[float]]:
+    """Curves that fall from 8 to 0.5, each times a factor."""
+    return [[factor * 2.0 ** (3 - i / 8) for i in range(33)] for factor in factors]
+
+
+THEIRS = (1.0, 1.02, 0.98, 1.01)
+
+
 def test_curves_beside_those_of_other_seeds() -> None:
-    theirs = [[4.0, 2.0, 1.0], [4.0, 2.3, 1.4]]
-    same = models.compared(theirs, [[4.0, 2.1, 1.0], [4.0, 2.3, 1.4]])
-    assert same["spread"] == [pytest.approx((0.25 / 3) ** 0.5)]
-    assert same["distances"] == [pytest.approx((0.01 / 3) ** 0.5), 0]
+    theirs = curves(*THEIRS)
+    same = models.compared(theirs, curves(1.01, 0.99, 1.0, 1.03))
     assert same["is_within"]
-    assert (same["steps"], same["torch"]) == ([1, 2, 3], theirs)
-    other = models.compared(theirs, [[4.0, 2.0, 1.0], [4.0, 2.3, 2.0]])
-    assert not other["is_within"]
-    nan = [4.0, 2.0, float("nan")]
-    assert not models.compared(theirs, [nan, theirs[1]])["is_within"]
-    assert not models.compared(theirs, [theirs[0], nan])["is_within"]
-    long = [[float(i) for i in range(200)], [0.5] * 200]
-    assert models.compared(long, long)["steps"] == [1, 26, 51, 101, 151, 200]
+    assert len(same["splits"]) == 34
+    assert same["splits"] == sorted(same["splits"])
+    assert (same["steps"], same["torch"][0]) == ([1, 5, 9, 17, 25, 33], [8, *same["torch"][0][1:]])
+    # The distance is that of the means' logarithms.
+    double = models.compared(theirs, curves(*(2 * x for x in THEIRS)))
+    assert double["distance"] == pytest.approx(np.log(2))
+    assert (double["share"], double["is_within"]) == (pytest.approx(1 / 35), False)
+    assert models.compared(theirs, theirs)["share"] == 1
+
+
+@pytest.mark.parametrize("factor", [1.2, 0.8])
+def test_curves_outside_the_spread_of_seeds(factor: float) -> None:
+    """Of all losses, or only of the last ones, which are small."""
+    theirs = curves(*THEIRS)
+    ours = curves(*(factor * x for x in THEIRS))
+    assert not models.compared(theirs, ours)["is_within"]
+    late = [x[:24] + y[24:] for x, y in zip(theirs, ours, strict=True)]
+    assert not models.compared(theirs, late)["is_within"]
+
+
+def test_seeds_that_are_curves_of_either_are_found_so() -> None:
+    """Of curves whose makers don't matter, a twentieth at most is said to be outside."""
+    generator = np.random.default_rng(0)
+    outside = 0
+    for _ in range(200):
+        every = curves(*np.exp(generator.normal(0, 0.1, 8)))
+        outside += not models.compared(every[:4], every[4:])["is_within"]
+    assert 0 < outside <= 0.05 * 200 + 9  # three standard deviations
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), 0.0])
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_losses_that_are_no_numbers_are_outside(bad: float, is_ours: bool) -> None:
+    groups = [curves(*THEIRS), curves(*THEIRS)]
+    groups[is_ours][1][2] = bad
+    assert not models.compared(*groups)["is_within"]
+
+
+def test_three_seeds_are_too_few() -> None:
+    few = curves(*THEIRS[:3])
+    with pytest.raises(ValueError, match="curves of 3 seeds; the test takes 4 or more"):
+        models.compared(few, few)
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 9])
+def test_a_curve_by_replays(steps: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many steps as are asked for, in order, captured or not."""
+    made = torch.zeros(())
+
+    class Counts:
+        def step(self) -> Any:
+            made.add_(1)
+            return made.clone()
+
+    def captured(work: Any) -> Any:
+        work()
+        return work
+
+    monkeypatch.setattr(models, "captured", captured)
+    for in_graph in (True, False):
+        made.zero_()
+        found = models.curve(Counts(), steps, in_graph=in_graph)  # type: ignore[arg-type]
+        assert len(found) == steps
+        assert made == steps
+        assert found == [float(x) for x in range(1, steps + 1)]
 
 
 def test_summaries() -> None:
@@ -209,7 +273,7 @@ def test_rows_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("--seeds 1", "--seeds must be at least 2"),
+        ("--seeds 3", "--seeds must be at least 4"),
         ("--batches 0", "--batches at least 1"),
         ("--steps 0", "--steps must be at least 1"),
         ("--losses-context 0", "--losses-context must be at least 1"),
@@ -225,7 +289,7 @@ def test_what_is_none(words: str, why: str, capsys: pytest.CaptureFixture[str]) 
     assert why in capsys.readouterr().err
 
 
-WORDS = "--tiny --backend eager --batches 1 3 --seeds 2 --steps 3 --rounds 1 --seconds 1e-3"
+WORDS = "--tiny --backend eager --batches 1 3 --seeds 4 --steps 3 --rounds 1 --seconds 1e-3"
 
 
 def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -246,13 +310,14 @@ def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert found["checks"]["GPT-2"]["products"] > 30
     losses = found["losses"]
     assert losses["is_within"]
+    assert losses["share"] > 0.5  # the same bits but for roundings
     assert losses["torch"][0][-1] < losses["torch"][0][0]
     assert found["failures"] == []
     told = capsys.readouterr()
-    assert "losses: ours" in told.out
+    assert "losses: the means are" in told.out
     assert "GPT-2: 36 products" in told.err
     found["training"] = found["training"][:2]
-    del found["curves"]["1"]
+    del found["curves"]["3"]
     path.write_text(json.dumps(found))
     with pytest.raises(SystemExit) as ended:
         SCRIPT["main"]([*given, "--resume"])
@@ -261,7 +326,7 @@ def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert again["training"][:2] == found["training"]
     assert len(again["training"]) == len(models.GOALS)
     assert again["decoding"] == found["decoding"]
-    assert list(again["curves"]) == ["0", "1"]
+    assert list(again["curves"]) == ["0", "1", "2", "3"]
     assert again["losses"] == losses
     with pytest.raises(SystemExit, match="has steps 3, and not 4"):
         SCRIPT["main"]([*given, "--resume", "--steps", "4"])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import torch
 
 from tilewise.bench.stand import Stand, medians, summary
@@ -111,36 +111,96 @@ def _add(timed: Timings, way: str, row: Row) -> None:
     row["ratios"][way] = found[row["rival"]] / found[row["ours"]]
 
 
+def curve(training: Training, steps: int, *, in_graph: bool) -> list[float]:
+    """Return the losses of training steps.
+
+    Parameters
+    ----------
+    training : Training
+    steps : int
+        At least 1.
+    in_graph : bool
+        Whether all steps but the first are captured in a CUDA graph, which is replayed.
+    """
+    losses = [training.step() for _ in range(min(steps, _UNCAPTURED) if in_graph else steps)]
+    if len(losses) < steps:
+        static: list[Tensor] = []
+
+        def step() -> None:
+            static[:] = [training.step()]
+
+        replay = captured(step)  # which is the first replay, too
+        losses.append(static[0].clone())
+        while len(losses) < steps:
+            replay()
+            losses.append(static[0].clone())
+    return [float(x) for x in losses]
+
+
+_UNCAPTURED = 3
+
+
 def compared(theirs: Sequence[Sequence[float]], ours: Sequence[Sequence[float]]) -> Row:
-    """Return the distance of two curves of losses, beside the distance of other seeds' curves.
+    """Return whether our curves of losses are such as other seeds give.
 
     Parameters
     ----------
     theirs, ours : sequence of sequence of float, seeds x steps
-        PyTorch's and ours; of one seed both begin at the same weights. At least two seeds.
+        The losses by PyTorch and by tilewise, above 0. At least :data:`LEAST_SEEDS` seeds. With a
+        loss that is no such number, the share is 0.
 
     Returns
     -------
     dict
         ``steps``, and at each of these few ``torch`` and ``tilewise``, a loss for each seed.
-        ``distances``, of each seed ours from PyTorch's, and ``spread``, of PyTorch's curves from
-        one another: root mean squares over all steps. ``is_within`` says whether no distance is
-        above the least of the spread.
+        ``distance`` of the mean of our curves from the mean of PyTorch's; ``splits``, the distances
+        of the means where the same curves are divided otherwise into two groups of equal size,
+        sorted; ``share`` of all divisions, ours among them, whose distance is at least ours; and
+        ``is_within``, whether the share is above :data:`LEVEL`.
+
+    Raises
+    ------
+    ValueError
+        If there are too few seeds: then no curve could be outside of the spread.
+
+    Notes
+    -----
+    This is a permutation test. If tilewise only rounds otherwise than PyTorch, then it does not
+    matter which of the curves were computed by which, and each division into two groups is as
+    likely to be the one with the largest distance. A mean is that of the losses' logarithms, so
+    that late, small losses count as early ones do, and a distance is the root mean square over the
+    steps.
+
+    References
+    ----------
+    Good, *Permutation, Parametric and Bootstrap Tests of Hypotheses*, chapter 3.
     """
-    count = len(theirs[0])
-    distances = [_distance(x, y) for x, y in zip(theirs, ours, strict=True)]
-    spread = [_distance(x, y) for x, y in combinations(theirs, 2)]
+    seeds, count = len(theirs), len(theirs[0])
+    if seeds < LEAST_SEEDS:
+        raise ValueError(f"there are curves of {seeds} seeds; the test takes {LEAST_SEEDS} or more")
+    with np.errstate(all="ignore"):
+        logarithms = np.log(np.array([*theirs, *ours], np.float64))
+    are_numbers = bool(np.isfinite(logarithms).all())
+    logarithms[~np.isfinite(logarithms)] = np.nan
+    total = logarithms.sum(0)
+    # Each division once: the first curve is in the first group.
+    groups = [(0, *rest) for rest in combinations(range(1, 2 * seeds), seeds - 1)]
+    means = np.array([2 * logarithms[list(x)].sum(0) - total for x in groups]) / seeds
+    distances = np.sqrt((means**2).mean(1)).tolist()
+    own, *splits = distances  # combinations begin with that of PyTorch's curves
+    share = 1 - sum(x < own for x in splits) / len(distances) if are_numbers else 0.0
     few = sorted({0, count // 8, count // 4, count // 2, 3 * count // 4, count - 1})
     return {
         "steps": [i + 1 for i in few],
         TORCH: [[x[i] for i in few] for x in theirs], OURS: [[x[i] for i in few] for x in ours],
-        "distances": distances, "spread": spread,
-        "is_within": all(x <= y for x in distances for y in spread),
+        "distance": own, "splits": sorted(splits), "share": share,
+        "is_within": share > LEVEL,
     }  # fmt: skip
 
 
-def _distance(x: Sequence[float], y: Sequence[float]) -> float:
-    return math.sqrt(sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) / len(x))
+LEAST_SEEDS = 4
+"""The least seeds of which there are enough divisions, 35, for a share below :data:`LEVEL`."""
+LEVEL = 0.05
 
 
 def summaries(training: Sequence[Row], decoding: Sequence[Row]) -> list[Row]:
