@@ -28,6 +28,7 @@ MMA = {
     "A_PARTIAL": 0, "A_UNALIGNED": 0, "B_K_MAJOR": 0, "B_WIDTH": 8, "B_PARTIAL": 0,
     "B_UNALIGNED": 0, "D_UNALIGNED": 0, "OVERLAP": 0,
 }  # fmt: skip
+SUMS = {"WIDTH": 8, "CLUSTER": 8, "OVERLAP": 1}
 # File, structure, what it is instantiated for, and macros that the file needs.
 STRUCTURES = [
     *[
@@ -45,6 +46,7 @@ STRUCTURES = [
     *[("general.cu", "Product", {"OUTPUT": x}, GENERAL) for x in ("float", "bfloat16")],
     ("thin_half.cu", "Product", {}, THIN),
     ("pack.cu", "Copies", {}, {"OVERLAP": 1}),
+    ("column_sums.cu", "ColumnSums", {"INPUT": "bfloat16", "OUTPUT": "float"}, SUMS),
     ("unpack.cu", "Copy", {}, {"OVERLAP": 1}),
     ("hopper.cu", "MappedOperand", {}, {}),
     ("hopper.cu", "UnalignedOperand", {}, {}),

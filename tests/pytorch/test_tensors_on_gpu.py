@@ -42,6 +42,45 @@ def test_linear(torch: Any, tw: Any, dtype: str, sizes: tuple[int, int, int]) ->
         assert w.grad.stride() == w.stride()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+@pytest.mark.parametrize(
+    "shape", [(1, 64), (4096, 768), (2, 2048, 2304), (1000, 77), (333, 50257), (8, 8)]
+)
+def test_sums_of_columns(torch: Any, tw: Any, dtype: str, shape: tuple[int, ...]) -> None:
+    from tilewise.numbers import unit_roundoff
+    from tilewise.torch.column_sums import column_sums
+
+    x = torch.randn(shape, device="cuda").to(getattr(torch, dtype))
+    with torch.no_grad():
+        found = column_sums(x, x.dtype).double()
+    rows = x.double().flatten(0, -2)
+    exact, u = rows.sum(0), len(rows) * unit_roundoff("float32")
+    bound = u / (1 - u) * rows.abs().sum(0)
+    bound += unit_roundoff(dtype) * (exact.abs() + bound)
+    assert ((found - exact).abs() <= bound).all()
+
+
+@pytest.mark.parametrize("is_compiled", [False, True])
+def test_gradients_of_rows_that_are_not_aligned(torch: Any, tw: Any, is_compiled: bool) -> None:
+    """One copy for both products, which are right."""
+    from tilewise.torch.aligned import aligned
+
+    x, w, of_d = (
+        torch.randn(shape, device="cuda").bfloat16()
+        for shape in ((2, 2048, 1024), (5003, 1024), (2, 2048, 5003))
+    )
+    with torch.no_grad():
+        copy = aligned(of_d, 1024)
+    assert copy.stride(-2) % 64 == 0
+    assert torch.equal(copy, of_d)
+    layer = torch.compile(tw.linear) if is_compiled else tw.linear
+    x.requires_grad_()
+    w.requires_grad_()
+    layer(x, w).backward(of_d)
+    assert_tensors_right(x.grad, of_d, w.detach())
+    assert_tensors_right(w.grad, of_d.flatten(0, 1).mT, x.detach().flatten(0, 1))
+
+
 def test_graphs_replay_forward_and_backward(torch: Any, tw: Any) -> None:
     layer = tw.Linear(64, 64, device="cuda", dtype=torch.bfloat16)
     x = torch.randn(32, 64, device="cuda").bfloat16()

@@ -16,6 +16,7 @@ from tilewise.places import Place
 
 SOURCE = SOURCES / "gemm" / "pack.cu"
 ITEM_SIZE = 2  # bytes
+ALIGNED = 8  # elements: 16 bytes, to which the rows that bulk copies read are aligned
 PITCH = 64  # elements: rows begin at multiples of 128 bytes, an L2 cache line
 WIDTH, THREADS, PIECES = 8, 256, 2  # as in pack.cu
 LARGEST = 2**31 - 2**16  # the kernel counts rows and columns by int, up to a block past the end

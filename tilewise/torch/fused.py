@@ -17,6 +17,7 @@ from tilewise.arrays.fusion import APART, Asked
 from tilewise.epilogue import Traced
 from tilewise.epilogue.derivative import Backward, Trained, trained
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Again, Sides
 from tilewise.torch.pointwise import pointwise, some_of
 
@@ -219,6 +220,8 @@ def gradients(
 
 def reduced(x: Tensor, shape: tuple[int, ...], dtype: Any) -> Tensor:
     """Return an operand's gradient: ``x`` summed along what the operand was broadcast along."""
+    if x.ndim > 1 and tuple(shape) == x.shape[-1:]:
+        return column_sums(x, dtype)
     lead = x.ndim - len(shape)
     dims = [*range(lead)]
     dims += [lead + i for i, n in enumerate(shape) if n == 1 and x.shape[lead + i] != 1]
@@ -246,6 +249,8 @@ def _of_matrices(
         of_sums = [_joined(of_sums, asked.pairs)]
     of_a = None
     for i, (side, g) in enumerate(zip(sides, of_sums, strict=True)):
+        if needs_a and needs_b[i]:
+            g = side.aligned(g)
         if needs_a:
             of_a = side.of_a(g, b[i], again, of_a)
         if needs_b[i]:

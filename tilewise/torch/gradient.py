@@ -9,6 +9,7 @@ import torch
 
 from tilewise.arrays.call import broadcast
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.aligned import aligned
 
 Tensor = Any
 Again = Callable[..., Tensor]
@@ -43,6 +44,13 @@ class Sides(NamedTuple):
             (a.shape, b.shape), a.dtype, (transpose_a and a.ndim > 1, transpose_b and b.ndim > 1),
             (_is_by_columns(a), _is_by_columns(b)), alpha,
         )  # fmt: skip
+
+    def aligned(self, g: Tensor) -> Tensor:
+        """Return the gradient of D for both :meth:`of_a` and :meth:`of_b` to read."""
+        a_shape, b_shape = self.shapes
+        if len(a_shape) < 2 or len(b_shape) != 2 or g.dtype != self.dtype:
+            return g
+        return aligned(g, a_shape[-2 if self.transposes[0] else -1])
 
     def of_a(self, g: Tensor, b: Tensor, again: Again, onto: Tensor | None = None) -> Tensor:
         """Return the gradient of A: alpha G op(B)^T, plus ``onto``, that of A's other product."""
@@ -134,8 +142,9 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         """Return the gradients of A, B and C; None for those that are not needed."""
         a, b = ctx.saved_tensors
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
-        of_a = ctx.sides.of_a(of_d, b, ctx.again) if needs_a else None
-        of_b = ctx.sides.of_b(of_d, a, ctx.again) if needs_b else None
+        g = ctx.sides.aligned(of_d) if needs_a and needs_b else of_d
+        of_a = ctx.sides.of_a(g, b, ctx.again) if needs_a else None
+        of_b = ctx.sides.of_b(g, a, ctx.again) if needs_b else None
         of_c = None
         if needs_c:
             of_c = of_d if ctx.beta == 1 else of_d * ctx.beta

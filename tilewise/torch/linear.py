@@ -11,6 +11,8 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.repeat import look
 from tilewise.epilogue import Epilogue
+from tilewise.torch.aligned import aligned
+from tilewise.torch.column_sums import column_sums
 from tilewise.torch.operator import check_tensors, matmul, overridden
 from tilewise.torch.with_epilogue import is_under_autocast
 
@@ -115,8 +117,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
     """A layer that autograd records after its result was computed.
 
     If G is the gradient of the result, then that of X is G W, that of W is G^T X, and that of the
-    bias is G, which autograd sums over the rows. For second derivatives autograd records these
-    products, too.
+    bias is the sum of G's rows. For second derivatives autograd records these products, too.
     """
 
     @staticmethod
@@ -136,6 +137,12 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of X, the weight and the bias; None for those not needed."""
         x, weight = ctx.saved_tensors
+        needs_bias = ctx.needs_input_grad[2]
+        of_bias = of_d if needs_bias else None
+        if needs_bias and of_d.ndim > 1:
+            of_bias = column_sums(of_d, of_d.dtype)
+        if x is not None and weight is not None:
+            of_d = aligned(of_d, weight.shape[1])
         of_x = None if weight is None else matmul(of_d, weight)
         of_weight = None
         if x is not None:
@@ -148,7 +155,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
                 of_weight = matmul(rows, g, transpose_a=True).mT
             else:
                 of_weight = matmul(g, rows, transpose_a=True)
-        return of_x, of_weight, of_d if ctx.needs_input_grad[2] else None, None
+        return of_x, of_weight, of_bias, None
 
 
 # ``_Layer.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.

@@ -145,20 +145,24 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         x, *rest = ctx.saved_tensors
         weights, (down, hidden, *stored) = rest[:count], rest[count:]
         of_down = of_down_bias = of_x = None
-        if of_y is not None and needs.down:
-            of_down = ctx.last.of_b(of_y, hidden, again)
         if of_y is not None and needs.down_bias:
             of_down_bias = reduced(of_y, *ctx.layers.down_bias)
+        if of_y is not None and needs.down and ctx.made.wanted:
+            of_y = ctx.last.aligned(of_y)
+        if of_y is not None and needs.down:
+            of_down = ctx.last.of_b(of_y, hidden, again)
         of_weights: list[Tensor | None] = [None] * count
         of_biases: list[Tensor | None] = [None] * len(needs.biases)
         of_sums = _of_sums(ctx, of_y, of_hidden, down, stored) if ctx.made.wanted else []
         for i, g in enumerate(of_sums):
+            if needs.biases and needs.biases[i]:
+                of_biases[i] = reduced(g, *ctx.layers.biases[i])
+            if needs.x and needs.weights[i]:
+                g = ctx.first[i].aligned(g)
             if needs.x:
                 of_x = ctx.first[i].of_a(g, weights[i], again, of_x)
             if needs.weights[i]:
                 of_weights[i] = ctx.first[i].of_b(g, x, again)
-            if needs.biases and needs.biases[i]:
-                of_biases[i] = reduced(g, *ctx.layers.biases[i])
         last = () if ctx.layers.down_bias is None else (of_down_bias,)
         return (*(None,) * _BEFORE, of_x, *of_weights, *of_biases, of_down, *last)
 
