@@ -30,10 +30,12 @@ class Costs:
     power : float
         The share of the steady state's slowdown, which the power limit causes, for each factor of
         ten in the number of operations.
-    sector_bulk_k, sector_bulk_mn, sector_async : float
-        The seconds a byte that a tile takes longer if its rows are 16-byte but not 32-byte aligned,
-        since each row then takes one more sector: for bulk copies from K-major and from MN-major
-        matrices, and for other copies.
+    sector_bulk, sector_async : float
+        The least seconds a byte of a tile whose rows are 16-byte but not 32-byte aligned, since
+        each row then takes one more sector of the L2 cache: for bulk copies and for others.
+    latency : float
+        The seconds from the request of a tile to its arrival from memory: a k-step takes at least
+        this time divided by the pipeline stages that are in flight.
     pack, transpose : float
         The seconds of the launch that packs one or two matrices, and of each launch that transposes
         one.
@@ -51,9 +53,9 @@ class Costs:
     store_staged: float
     store_hidden: float
     power: float
-    sector_bulk_k: float
-    sector_bulk_mn: float
+    sector_bulk: float
     sector_async: float
+    latency: float
     pack: float
     transpose: float
     copy: float
@@ -71,9 +73,9 @@ COSTS = {
         store_staged=2.91,
         store_hidden=0.227,
         power=0.191,
-        sector_bulk_k=15.3e-12,
-        sector_bulk_mn=3.69e-12,
-        sector_async=1.86e-12,
+        sector_bulk=15e-12,
+        sector_async=22e-12,
+        latency=0.55e-6,
         pack=1.06e-6,
         transpose=2.89e-6,
         copy=1.1,
@@ -89,9 +91,9 @@ COSTS = {
         store_staged=1.89,
         store_hidden=0.371,
         power=0.3,
-        sector_bulk_k=1.65e-12,
-        sector_bulk_mn=0.924e-12,
-        sector_async=2.62e-12,
+        sector_bulk=15e-12,
+        sector_async=22e-12,
+        latency=0.55e-6,
         pack=0.685e-6,
         transpose=3.77e-6,
         copy=0.939,
