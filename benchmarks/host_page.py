@@ -2,8 +2,9 @@
 
     python benchmarks/host_page.py
 
-The records are ``benchmarks/results/host_products_h200.json`` and ``host_larger_h200.json``, as
-``benchmarks/host_products.py`` writes them.
+The records are ``host_products_h100.json``, ``host_larger_h200.json`` and
+``host_products_h200.json`` of ``benchmarks/results``, as ``benchmarks/host_products.py`` writes
+them.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from pages import paragraph, table
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "host.md"
 RESULTS = ROOT / "benchmarks" / "results"
-RECORDS = RESULTS / "host_products_h200.json", RESULTS / "host_larger_h200.json"
+RECORDS = tuple(
+    RESULTS / f"host_{name}.json" for name in ("products_h100", "larger_h200", "products_h200")
+)
 
 HEAD = """\
 # Arrays in the host's memory
@@ -36,10 +39,14 @@ their way. Nothing else changes: shapes, strides, batches, `c`, `beta` and `out=
 in place, are as for arrays on a GPU.
 
 - **Copies.** Pageable memory goes through pinned buffers that up to 16 threads fill and empty, at
-  most 512 MiB of them for each GPU. Pinned arrays and tensors are copied directly. Of products
-  under 32 MiB the driver copies contiguous arrays by itself. One matrix given twice (`a @ a`, `a
-  @ a.T`) is copied once, if it fits. A batch of small products is copied in groups, and one of
-  large products one after the other.
+  most 704 MiB of them for each GPU. Pinned arrays and tensors are copied directly. A product
+  under 128 MiB that needs no strips is copied in one piece, by the driver if its matrices are at
+  most 4 MiB each. One matrix given twice (`a @ a`, `a @ a.T`) is copied once, if it fits. A batch
+  of small products is copied in groups, and one of large products one after the other.
+- **Order, from pinned memory.** If the kernels take the longest, strips of A and B arrive in turn,
+  since a share f of the copies allows a share f² of the product. If the link takes the longest, the
+  smaller matrix arrives whole, and then strips of the other one, each of which finishes its part of
+  the result.
 - **Memory that is kept.** The buffers are kept for the next product, and so is at most a 32nd of
   the GPU's memory; `tilewise.free_staging()` frees both.
 - **Products larger than the GPU's memory**, or than `max_gpu_memory`, are computed strip by strip
@@ -58,26 +65,40 @@ in place, are as for arrays on a GPU.
 """
 
 
-def page(found: Mapping[str, Any], larger: Mapping[str, Any]) -> str:
-    """Return the page."""
+def page(found: Mapping[str, Any], larger: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """Return the page.
+
+    Parameters
+    ----------
+    found : mapping
+        The record of products.
+    larger : mapping
+        The record of products larger than the memory they may take.
+    before : mapping
+        A record of products on another GPU.
+    """
+    return "".join([HEAD, *_measured(found), *_measured(before), "\n", _larger(larger)])
+
+
+def _measured(found: Mapping[str, Any]) -> list[str]:
+    """Return the section of a record of products."""
     link = {name: f"{rate / 1e9:.1f}" for name, rate in found["link"].items()}
+    gpu = found["machine"]["gpu"]
     parts = [
-        HEAD,
-        "\n## Measured\n\n",
+        f"\n## Measured on an {gpu.split(',')[0]}\n\n",
         paragraph(
-            f"{found['machine']['gpu']}, {found['machine']['cores']} cores, "
+            f"{gpu}, {found['machine']['cores']} cores, "
             f"{found['date'][:10]}, by `python benchmarks/host_products.py`: medians, ours and "
             "PyTorch's in turn, from wall "
             "clocks; of the link, the best. PyTorch's is there and back, "
             "`(a.cuda() @ b.cuda()).cpu()`. The link copies "
             f"{link['in']} GB/s to the GPU and {link['out']} back, from pinned memory, and "
-            f"{link['both']} each way at once."
+            f"{link['both']} each way at once." + (f" {found['note']}" if "note" in found else "")
         ),
     ]
     for each in found["squares"]:
         parts += ["\n", _square(each)]
-    parts += ["\n", _larger(larger), "\n", _small(found)]
-    return "".join(parts)
+    return [*parts, "\n", _small(found)]
 
 
 def _square(each: Mapping[str, Any]) -> str:
@@ -145,8 +166,8 @@ def _small(found: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    found, larger = (json.loads(path.read_text()) for path in RECORDS)
-    PAGE.write_text(page(found, larger))
+    found, larger, before = (json.loads(path.read_text()) for path in RECORDS)
+    PAGE.write_text(page(found, larger, before))
     return 0
 
 

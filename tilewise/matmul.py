@@ -33,6 +33,7 @@ from tilewise.gemm.invariant import fixed
 from tilewise.gemm.plan import chip_of, plan_product
 from tilewise.gemm.product import ACCUMULATORS, Operand, offset
 from tilewise.gemm.steps import execute
+from tilewise.host import quick
 from tilewise.host.product import multiply
 from tilewise.tracebacks import hide_frames
 
@@ -205,6 +206,12 @@ def _multiply(
         )  # fmt: skip
         if again is not None and (result := again.run(addresses, out)) is not None:
             return result
+    small = None
+    if out is None and c is None and asked is None and max_gpu_memory is None:
+        options = transpose_a, transpose_b, out_dtype, device, invariant
+        small = quick.key_of(a, b, alpha, beta, *options)
+        if small is not None and (known := quick.find(small)) is not None:
+            return known.run(a, b)
     call = check(
         a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, asked, invariant
     )
@@ -225,7 +232,7 @@ def _multiply(
     if place is None or why:
         result = own_product.multiply(call)
     elif isinstance(place, Gpu):
-        result = _by_way_of(call, place, room)
+        result = _by_way_of(call, place, room, small)
     else:
         result = _on(call, place)
     return result if out is not None else _as_numpy_has_it(call, result)
@@ -259,10 +266,12 @@ def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None, _Input | None]:
     return _readable(call, a), _readable(call, b), of_c, of_up
 
 
-def _by_way_of(call: Call, gpu: Gpu, max_gpu_memory: int | None) -> Any:
+def _by_way_of(
+    call: Call, gpu: Gpu, max_gpu_memory: int | None, key: quick.Key | None = None
+) -> Any:
     """Multiply arrays on the host by a GPU; an epilogue is computed on the host, from the sums."""
     if call.fusion is None:
-        return multiply(call, gpu, max_gpu_memory)
+        return multiply(call, gpu, max_gpu_memory, key)
     sums = ACCUMULATORS[call.dtype]
     c = None if call.c is None else call.library.cast(call.c, sums)
     plain = call._replace(c=c, out=None, out_dtype=sums, fusion=None)

@@ -24,6 +24,7 @@ from tilewise.gemm.family import Offer
 from tilewise.gemm.plan import best, chip_of, offers, plan_on
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.gemm.steps import Plan, execute
+from tilewise.host import product as product_of_host_arrays
 from tilewise.numbers import unit_roundoff
 from tilewise.shown import Part, Shown, Table
 from tilewise.tracebacks import front_door
@@ -334,6 +335,7 @@ def _keep(found: Tuned, base: float) -> Tuned:
     finally:
         plan_on.cache_clear()
         repeat.forget()
+        product_of_host_arrays.forget()
 
 
 def _matrices(product: Product, generator: Any) -> tuple[Tensor, Tensor, Tensor]:

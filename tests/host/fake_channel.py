@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewise.devices.prepared import Prepared
 from tilewise.gemm.product import Operand, Product
-from tilewise.host.channel import Buffer, Kind, Shape, Stream
+from tilewise.host.channel import Buffer, Channel, Kind, Shape, Stream
 from tilewise.host.copiers import Copiers
 from tilewise.host.copying import Helpers
 from tilewise.host.launcher import Operation, product_of
@@ -173,7 +173,9 @@ class FakeLauncher:
         self._sums_apart = plan.sums_apart
         return 256
 
-    def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
+    def launch(
+        self, step: Compute, channel: Channel, stream: Stream, base: int, workspace: int
+    ) -> None:
         product = product_of(step, self._problem, self._operation, self._sums_apart)
         self.products.append(product)
         assert base + step.d.offset + 256 <= self._channel.memory.size

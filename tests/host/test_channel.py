@@ -17,7 +17,7 @@ from tilewise.devices.cuda import Memory
 from tilewise.errors import LaunchError
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import plan_on
-from tilewise.host import launcher, product, staging
+from tilewise.host import launcher, product, quick, staging
 
 
 class FakeContext:
@@ -90,14 +90,16 @@ def test_what_it_asks_of_the_driver(gpu: FakeGpu) -> None:
     assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
 
 
-def test_small_ones_are_copied_where_they_lie(gpu: FakeGpu) -> None:
+def test_small_ones_take_one_copy_each_way(gpu: FakeGpu) -> None:
     a = np.ones((64, 64), np.float32)
-    multiply(gpu, a, a.copy())
     called = gpu.context.called
-    assert (called["cuMemcpyHtoDAsync"], called["cuMemcpyDtoHAsync"]) == (2, 1)
-    assert "cuMemHostRegister" not in called
+    multiply(gpu, a, a.copy())
+    assert (called["cuMemcpyHtoDAsync"], called["cuMemcpyDtoHAsync"]) == (1, 1)
+    assert called["cuStreamSynchronize"] == called["cuMemHostRegister"] == 1
     multiply(gpu, a[:, :63], a[:63].copy())  # A's rows do not lie as on the GPU
-    assert called["cuMemHostRegister"] == 1
+    assert (called["cuMemcpyHtoDAsync"], called["cuMemcpyDtoHAsync"]) == (2, 2)
+    assert called["cuMemHostRegister"] == called["cuMemAlloc"] == 1
+    assert not called["cuEventRecord"]
 
 
 def test_products_of_one_piece_need_one_stream(gpu: FakeGpu) -> None:
@@ -127,13 +129,26 @@ def test_an_error_leaves_nothing_behind(gpu: FakeGpu, function: str) -> None:
     a = np.ones((3000, 3000), np.float32)
     gpu.context.fails_at = function
     with pytest.raises(LaunchError, match="made up"):
-        multiply(gpu, a[:, :-1], a[1:, :2500].copy())
+        multiply(gpu, a[:, :-1], a[1:, :2900].copy())
     called, driver = gpu.context.called, gpu.context.driver
     assert driver.cuMemHostUnregister.call_count == called["cuMemHostRegister"]
     assert driver.cuMemFree.call_count == called["cuMemAlloc"] == 1
     assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
     gc.collect()  # the error's traceback refers to some
     assert driver.cuEventDestroy.call_count == called["cuEventCreate"]
+
+
+@pytest.mark.parametrize("size", [64, 1000, 1100])
+def test_an_error_of_a_small_one_leaves_nothing_behind(gpu: FakeGpu, size: int) -> None:
+    a = np.ones((size, size), np.float32)
+    gpu.context.called["cuStreamSynchronize"] = 1
+    gpu.context.fails_at = "cuStreamSynchronize"
+    with pytest.raises(LaunchError, match="made up"):
+        multiply(gpu, a, a.copy())
+    called, driver = gpu.context.called, gpu.context.driver
+    assert driver.cuMemHostUnregister.call_count == called["cuMemHostRegister"]
+    assert driver.cuMemFree.call_count == called["cuMemAlloc"] == 1
+    assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
 
 
 def test_a_budget_that_is_too_small(gpu: Any) -> None:
@@ -165,3 +180,40 @@ def test_how_one_travels_whose_result_no_stride_describes(gpu: Any) -> None:
     )
     call = check(a, a[..., :0].copy(), None, 1, 0, False, False, None, None, "auto")
     assert product.described(call, gpu) == "the result has no elements"
+
+
+def test_a_small_product_is_repeated(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick, "_records", {})
+    a, b = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
+    prepared = launcher.beside.launches()[0]  # type: ignore[attr-defined]
+
+    def keyed(a: Any, b: Any, alpha: Any = 1, **given: Any) -> Any:
+        key = quick.key_of(a, b, alpha, 0, *given.values())
+        call = check(a, b, None, alpha, 0, False, False, None, None, "auto")
+        product.multiply(call, gpu, None, key)
+        return None if key is None else quick.find(key)
+
+    found = keyed(a, b)
+    assert found.shape == (64, 64)
+    before, launched = gpu.context.called.copy(), prepared.enqueue.call_count
+    assert found.run(a, b).shape == (64, 64)
+    called = gpu.context.called - before
+    assert (called["cuMemcpyHtoDAsync"], called["cuMemcpyDtoHAsync"]) == (1, 1)
+    assert prepared.enqueue.call_count == launched + 1
+    # Larger ones are copied by the driver from where they lie.
+    x = np.ones((256, 512), np.float32)
+    found = keyed(x, np.ones((512, 256), np.float32))
+    before = gpu.context.called.copy()
+    found.run(x, x.reshape(512, 256))
+    assert (gpu.context.called - before)["cuMemcpyHtoDAsync"] == 2
+    # Not those whose bytes lie otherwise on the GPU, nor one matrix given twice, nor vectors.
+    assert keyed(np.ones((64, 63), np.float32), np.ones((63, 64), np.float32)) is None
+    assert keyed(a.T.copy()[:, ::-1], b) is None
+    c = np.ones((32, 32), np.float32)
+    assert keyed(c, c) is None
+    assert keyed(np.ones(64, np.float32), np.ones(64, np.float32)) is None
+    assert keyed(np.ones((2, 16, 16), np.float32), np.ones((16, 16), np.float32)) is not None
+    assert keyed(np.ones((2, 24, 16), np.float32), np.ones((1, 16, 24), np.float32)) is not None
+    assert keyed(np.ones((16, 8), np.float32), np.ones((2, 8, 16), np.float32)) is None
+    assert quick.key_of(a, b, True, 0) is quick.key_of(a, b, 1, 0, []) is None
+    assert quick.key_of(a, b.tolist(), 1, 0) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -78,6 +79,37 @@ def test_what_fits_travels_once(shared: str) -> None:
     each = 4 * 5000**2
     assert copied(p, plan) == Counter(A=each, D=each) + Counter({} if shared else {"B": each})
     assert plan.bytes_in == p.bytes_in
+
+
+def test_the_order_from_pinned_memory() -> None:
+    """What takes the longest decides; the bits are those of whole products of all of k."""
+    for item, of_a, of_b in ((4, 6, 4), (2, 16, 1)):
+        p = problem(8192, 8192, 8192, item, is_pinned=True)
+        steps = list(choose(p, 70 * 10**9, seconds(p)).steps())
+        found = Counter(step.matrix for step in steps if isinstance(step, CopyIn))
+        assert found == {"A": of_a, "B": of_b}
+        assert all(x.k == p.k for x in steps if isinstance(x, Compute))
+        last = [step for step in steps if isinstance(step, CopyOut)][-1]
+        assert last.rows.size * last.columns.size * 16 <= p.m * p.n  # nothing overlaps it
+    wide = problem(8192, 8192, 8192, 2, is_pinned=True)
+    wide = replace(wide, a=MatrixLayout(False, 2))  # strips of A would have short lines
+    steps = list(choose(wide, 70 * 10**9, seconds(wide)).steps())
+    assert min(x.rows.size for x in steps if isinstance(x, CopyIn) and x.matrix == "A") == 2048
+    q = problem(8192, 8192, 8192, 4, is_pinned=True, shared="transposed")
+    steps = list(choose(q, 70 * 10**9, seconds(q)).steps())
+    assert {step.matrix for step in steps if isinstance(step, CopyIn)} == {"A"}
+
+
+def test_shares() -> None:
+    growing = (2, 3, 2, 4, 4, 1)
+    for size, shares in ((8192, growing), (100, (4, 2)), (130, (1, 1, 1)), (1, (4, 3, 1))):
+        found = resident.cut_by(size, shares, 128)
+        assert found[0].start == 0
+        assert found[-1].stop == size
+        assert all(x.stop == y.start for x, y in pairwise(found))
+        assert all(x.size % 128 == 0 for x in found[:-1])
+        assert min(x.size for x in found) > 0
+    assert [x.size // 512 for x in resident.cut_by(8192, growing, 128)] == [*growing]
 
 
 def test_strips_that_stay_are_not_copied_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
 
-from tilewise.host import choose, divided, execute, grouped, resident
+from tilewise.host import at_once, choose, divided, execute, grouped, resident
 from tilewise.host.choose import Seconds
 from tilewise.host.copiers import Copiers
 from tilewise.host.execute import Matrices
@@ -56,18 +57,23 @@ def run(
     matrices: Matrices,
     operation: Operation,
     seed: int,
-    inline: bool,
+    is_at_once: bool = False,
 ) -> FakeChannel:
     channel = FakeChannel(seed)
     launcher = FakeLauncher(channel, p, operation)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(execute, "SMALL", 1 << 30 if inline else -1)
         for name in ("BUFFER", "LEAST_BUFFER"):  # of a few elements, so that there are many parts
             patch.setattr(execute, name, 64 << seed % 5)
         workspace = launcher.workspace(plan)
         base = channel.allocate(plan.memory + execute.COMPUTE_STREAMS * workspace)
         memory = execute.Memory(base, workspace)
-        execute.execute(plan, p, matrices, channel, launcher, memory, helpers(COPIERS))
+        if is_at_once:
+            patch.setattr(at_once, "TINY", 500 * (seed % 3))
+            patch.setattr(at_once, "TINY_RESULT", 500 * (seed // 3 % 3))
+            patch.setattr(at_once, "ALONE", 1000 * (seed // 9 % 3))
+            at_once.execute(plan, p, matrices, channel, launcher, memory, COPIERS)
+        else:
+            execute.execute(plan, p, matrices, channel, launcher, memory, helpers(COPIERS))
     assert channel.allocated == plan.memory + 2 * 256
     return channel
 
@@ -152,5 +158,35 @@ def assert_matches(found: Array, expected: Array, operation: Operation, k: int) 
 def test_every_plan_gives_the_product(data: st.DataObject) -> None:
     p, x, operation, expected, seed = data.draw(products())
     plan = plans(data.draw, p)
-    run(plan, p, x, operation, seed, inline=data.draw(st.booleans()))
+    run(plan, p, x, operation, seed)
     assert_matches(x.d.array, expected, operation, p.k)
+
+
+@examples(300, quick=60)
+@given(products(), st.booleans())
+def test_a_plan_of_one_product_at_once(drawn: Any, is_divided: bool) -> None:
+    p, x, operation, expected, seed = drawn
+    if p.batch > 1:
+        plan = grouped.plan(p, p.batch)
+    elif is_divided:
+        plan = divided.plan(p, divided.choose(p, 10**6))
+    else:
+        plan = resident.plan(p, 1, 1)
+    unpinned = (None if each is None else replace(each, is_pinned=False) for each in x)
+    x = Matrices(*unpinned)  # type: ignore[arg-type]
+    assert at_once.is_for(plan, x)
+    run(plan, p, x, operation, seed, is_at_once=True)
+    assert_matches(x.d.array, expected, operation, p.k)
+
+
+def test_what_is_not_computed_at_once() -> None:
+    a = HostMatrix(np.ones((1, 8, 8)))
+    pinned = HostMatrix(np.ones((1, 8, 8)), is_pinned=True)
+    p = problem_of(Matrices(a, a, None, a), 1.0, 8)
+    assert at_once.is_for(resident.plan(p, 1, 1), Matrices(a, a, None, a))
+    assert not at_once.is_for(resident.plan(p, 1, 1), Matrices(a, a, None, pinned))
+    large = replace(resident.plan(p, 1, 1), bytes_in=at_once.MOST)
+    assert not at_once.is_for(large, Matrices(a, a, None, a))
+    batch = HostMatrix(np.ones((2, 8, 8)))
+    p = problem_of(Matrices(batch, a, None, batch), 1.0, 8)
+    assert not at_once.is_for(grouped.plan(p, 1), Matrices(batch, a, None, batch))

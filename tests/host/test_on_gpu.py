@@ -145,6 +145,27 @@ def test_pinned_memory_and_one_matrix_given_twice(gpu: Gpu) -> None:
             assert_right(c.numpy(), a.numpy(), b.numpy(), "float32")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("size", [16, 64, 100, 256, 700, 1024, 1200])
+def test_small_products_again_and_again(gpu: Gpu, size: int, dtype: str) -> None:
+    """The second one of a kind is not planned again, and has the same bits."""
+    kept: list[Array] = []
+    for seed in (1, 2, 1, 3):
+        a, b = drawn(size, size + 8, dtype=dtype, seed=seed), drawn(size + 8, size, dtype=dtype)
+        kept.append(tilewise.matmul(a, b))
+        assert_right(kept[-1], a, b, dtype)
+        assert_right(tilewise.matmul(a, a, transpose_a=True), a.T, a, dtype)
+    assert np.array_equal(kept[0], kept[2])
+    assert not np.array_equal(kept[0], kept[3])
+
+
+def test_batches_at_once(gpu: Gpu) -> None:
+    a, b = drawn(300, 40, 48), drawn(300, 48, 24, seed=1)
+    for x, y in ((a, b), (a, b[7]), (a[3], b)):
+        for _ in range(3):
+            assert_right(tilewise.matmul(x, y), x, y, "float32")
+
+
 def test_between_the_rows_of_out_nothing_is_written(gpu: Gpu) -> None:
     torch = pytest.importorskip("torch")
     a, b = drawn(2000, 700), drawn(700, 1501)
@@ -261,6 +282,7 @@ def test_free_staging(gpu: Gpu) -> None:
 def test_memory_that_another_process_takes(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is planned anew for what is left."""
     a = drawn(3000, 3000)
+    host_product.forget()
     rooms: list[int] = []
     planned, allocate = host_product.planned, GpuChannel.allocate
 

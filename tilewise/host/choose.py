@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Protocol
 
-from tilewise.host import divided, grouped, resident, strips
+from tilewise.host import at_once, divided, grouped, resident, strips
 from tilewise.host.channel import BUFFER
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.strips import Strips
@@ -24,11 +24,22 @@ pinned memory, and with threads that copy from and to other memory.
 
 PIECES = 16
 """The number of pieces of the longest of copies and kernels, so that the others overlap it."""
-LEAST_STRIP = BUFFER
-"""The least bytes of a strip."""
+DIRECT_STRIP, STAGED_STRIP = 8 << 20, BUFFER
+"""The least bytes of a strip from pinned memory, whose copies and kernels the host enqueues in some
+50 µs, and of a strip that threads copy to a buffer: waking them takes longer.
+"""
 MOST_STRIPS = 16
-GROUP = 16 << 20
-"""The bytes that a group of a batch's products copies to the GPU."""
+LEAST_LINE = 4096
+"""The least bytes of a strip's lines, since the link copies shorter ones more slowly."""
+GROWING_A, GROWING_B = (2, 3, 2, 4, 4, 1), (4, 2, 6, 4)
+"""The strips of A and of B in 16ths, if the kernels take longest: small ones first, so that they
+begin soon, then larger ones, which suit them better, and a small one last, as nothing overlaps the
+copy of its part of D.
+"""
+LEAST_GROWING = 4
+"""The least number of strips of A and of B of which such strips are made."""
+GROUP = 64 << 20
+"""The bytes that a group of a batch's products copies to the GPU and back."""
 STEP = 50e-6
 """The seconds of the host for a pair of strips, whose copies and launches it enqueues."""
 _GAIN = 0.9
@@ -65,7 +76,9 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
     """
     if p.batch > 1:
         each = (p.bytes_in + p.bytes_out) // p.batch
-        most = min(grouped.largest(p, room), max(1, GROUP // max(1, each)))
+        fitting = grouped.largest(p, room)
+        is_small = p.bytes_in + p.bytes_out <= at_once.MOST
+        most = min(fitting, p.batch if is_small else max(1, GROUP // max(1, each)))
         if most and each < 2 * GROUP:
             return grouped.plan(p, most)
         single = replace(p, batch=1, a_is_one=False, b_is_one=False)
@@ -94,20 +107,38 @@ def _rate(p: HostProblem) -> float:
 def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
     """Return the plan of a product that fits, with strips enough for copies to overlap kernels."""
     computing = seconds(p.m, p.n, p.k)
+    size_a, size_b = p.m * p.k * p.a.item, p.k * p.n * p.b.item
     piece = max(p.bytes_in / LINK, p.bytes_out / LINK, computing) / PIECES
-    strip = max(LEAST_STRIP, piece * LINK)
-
-    def count(size: int) -> int:
-        return min(MOST_STRIPS, max(1, round(size / strip)))
-
-    of_a, of_b = count(p.m * p.k * p.a.item), count(p.k * p.n * p.b.item)
+    least = DIRECT_STRIP if p.is_pinned else STAGED_STRIP
+    strip = least if p.is_pinned else max(least, piece * LINK)
+    most_a = MOST_STRIPS if p.a.by_rows else _strips_of_lines(p.m * p.a.item)
+    most_b = MOST_STRIPS if not p.b.by_rows else _strips_of_lines(p.n * p.b.item)
+    of_a = min(most_a, max(1, round(size_a / strip)))
+    of_b = min(most_b, max(1, round(size_b / strip)))
+    is_growing = False
+    if p.is_pinned and not p.shared:
+        # If the kernels and the copies back keep up with the larger matrix once the other one is
+        # there, the link never waits: one matrix goes whole, in fewer and longer copies.
+        if max(computing, p.bytes_out / LINK) <= max(size_a, size_b) / LINK:
+            of_a, of_b = (of_a, 1) if size_a >= size_b else (1, of_b)
+        elif computing > p.bytes_in / LINK and min(of_a, of_b) >= LEAST_GROWING:
+            is_growing = True
     # Computing and copying back begin with the first pair of strips and end with the last one.
-    wanted = min(max(computing, p.bytes_out / LINK) / piece, p.bytes_out / LEAST_STRIP)
+    wanted = min(max(computing, p.bytes_out / LINK) / piece, p.bytes_out / least)
     if of_a * of_b < wanted:
         more = math.sqrt(wanted / (of_a * of_b))
-        of_a = min(MOST_STRIPS, max(of_a, math.ceil(of_a * more)))
-        of_b = min(MOST_STRIPS, max(of_b, math.ceil(of_b * more)))
+        of_a = min(most_a, max(of_a, math.ceil(of_a * more)))
+        of_b = min(most_b, max(of_b, math.ceil(of_b * more)))
+    if is_growing:
+        rows = resident.cut_by(p.m, GROWING_A, resident.STRIP_GRAIN)
+        columns = resident.cut_by(p.n, GROWING_B, resident.STRIP_GRAIN)
+        return resident.plan_of(p, rows, columns)
     return resident.plan(p, of_a, of_b)
+
+
+def _strips_of_lines(size: int) -> int:
+    """Return the most strips into which lines of ``size`` bytes are cut."""
+    return min(MOST_STRIPS, max(1, size // LEAST_LINE))
 
 
 def _best_strips(p: HostProblem, room: int, seconds: Seconds) -> tuple[float, Strips] | None:

@@ -8,17 +8,10 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 
 from tilewise.errors import LaunchError
 from tilewise.host.channel import BUFFER, LEAST_BUFFER, Channel, Kind, Stream
-from tilewise.host.copiers import Copiers
 from tilewise.host.copying import Helpers, Loader, Storer, StorerThread, directly
 from tilewise.host.dependencies import Completion, Dependencies
 from tilewise.host.matrices import HostMatrix
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
-
-SMALL = 32 << 20
-"""The most bytes to and from the GPU that the driver copies from memory that is not pinned.
-
-The driver stages them itself, more slowly than several threads do, but begins at once.
-"""
 
 DIRECT = 1
 """The index of the stream for copies from and to pinned matrices; 0 is that of buffers."""
@@ -27,7 +20,6 @@ COMPUTE_STREAMS = 2
 
 BUFFERS_FULL = 12
 """The least number of times that a product fills a buffer; buffers are made small enough."""
-NO_COPIERS = Copiers(0)
 
 
 class Memory(NamedTuple):
@@ -61,7 +53,9 @@ class Launcher(Protocol):
         """Return the bytes of workspace on the GPU that each of a plan's products may need."""
         ...
 
-    def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
+    def launch(
+        self, step: Compute, channel: Channel, stream: Stream, base: int, workspace: int
+    ) -> None:
         """Launch a product whose regions begin at the address ``base``."""
         ...
 
@@ -124,7 +118,6 @@ class _Run:
         self._target = matrices.d
         self._by_rows = {"A": problem.a.by_rows, "B": problem.b.by_rows, "C": problem.d.by_rows}
         self._base, self._workspace = base, workspace
-        self._is_small = plan.bytes_in + plan.bytes_out <= SMALL
         self._has_pieces = _are_several(plan, CopyOut)
         self._overlaps = _are_several(plan, Compute)
         self._dependencies = Dependencies()
@@ -133,12 +126,12 @@ class _Run:
     def all(self, helpers: Helpers) -> None:
         """Carry out every step."""
         most = self._buffer_size()
-        copiers = NO_COPIERS if self._is_small else helpers.copiers
+        copiers = helpers.copiers
         staged = filter(self._is_staged, self._plan.steps())
         stream = self._stream(Kind.INWARD)
         loader = Loader(self._channel, stream, self._base, staged, self._piece, most, copiers)
         by_rows = self._problem.d.by_rows
-        is_direct = self._target.goes_directly(by_rows, self._is_small)
+        is_direct = self._target.goes_directly(by_rows)
         stream = self._stream(Kind.OUTWARD, DIRECT if is_direct else 0)
         storer = Storer(
             self._channel, stream, self._base, self._target, by_rows, is_direct, most, copiers,
@@ -175,7 +168,7 @@ class _Run:
     def _direct(self, step: CopyIn) -> bool:
         matrix = self._matrices[step.matrix]
         assert matrix is not None
-        return matrix.goes_directly(self._by_rows[step.matrix], self._is_small)
+        return matrix.goes_directly(self._by_rows[step.matrix])
 
     def _piece(self, step: CopyIn) -> Any:
         matrix = self._matrices[step.matrix]
@@ -208,7 +201,7 @@ class _Run:
         for event in self._dependencies.before(stream, reads, writes):
             self._channel.wait(stream, event)
         workspace = self._base + self._plan.memory + self._turn * self._workspace
-        self._launcher.launch(step, stream, self._base, workspace)
+        self._launcher.launch(step, self._channel, stream, self._base, workspace)
         self._dependencies.after(self._done(stream), reads, writes)
 
     def _done(self, stream: Stream) -> Completion:

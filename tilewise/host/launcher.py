@@ -79,17 +79,14 @@ class GpuLauncher:
     Parameters
     ----------
     gpu : Gpu
-    channel : Channel
     problem : HostProblem
     operation : Operation
     room : int
         The bytes of the GPU's memory that the product may take.
     """
 
-    def __init__(
-        self, gpu: Gpu, channel: Channel, problem: HostProblem, operation: Operation, room: int
-    ) -> None:
-        self._gpu, self._channel, self._problem, self._operation = gpu, channel, problem, operation
+    def __init__(self, gpu: Gpu, problem: HostProblem, operation: Operation, room: int) -> None:
+        self._gpu, self.problem, self._operation = gpu, problem, operation
         self._room = room
         self._prepared: dict[Product, tuple[Prepared, ...]] = {}
         self._roundings: dict[tuple[int, ...], tuple[Prepared, ...]] = {}
@@ -116,26 +113,31 @@ class GpuLauncher:
                 return found
         return plan_of_piece(product, chip_of(self._gpu), min(room, MOST_WORKSPACE))
 
-    def launch(self, step: Compute, stream: Stream, base: int, workspace: int) -> None:
+    def launches_of(self, step: Compute) -> tuple[Prepared, ...]:
+        """Return the launches of a product that :meth:`workspace` prepared."""
+        return self._prepared[self._product(step)]
+
+    def launch(
+        self, step: Compute, channel: Channel, stream: Stream, base: int, workspace: int
+    ) -> None:
         """Launch a product whose regions begin at ``base``, a multiple of 256."""
         assert base % GRAIN == 0
         a, b, d = (base + region.offset for region in (step.a, step.b, step.d))
-        launches = self._prepared[self._product(step)]
-        self._channel.launch(launches, stream, (a, b, d, d, workspace))
+        channel.launch(self.launches_of(step), stream, (a, b, d, d, workspace))
         if step.result is not None:
             addresses = (0, 0, d, base + step.result.offset, 0)
-            self._channel.launch(self._rounding(step, step.result), stream, addresses)
+            channel.launch(self._rounding(step, step.result), stream, addresses)
 
     def _product(self, step: Compute) -> Product:
-        return product_of(step, self._problem, self._operation, self._sums_apart)
+        return product_of(step, self.problem, self._operation, self._sums_apart)
 
     def _rounding(self, step: Compute, result: Region) -> Sequence[Prepared]:
-        of_d = self._problem.d
+        of_d = self.problem.d
         lines, width = (step.m, step.n) if of_d.by_rows else (step.n, step.m)
-        pitches = step.d.pitch // self._problem.sums, result.pitch // of_d.item
+        pitches = step.d.pitch // self.problem.sums, result.pitch // of_d.item
         key = (lines, width, *pitches)
         if key not in self._roundings:
-            beta = self._operation.beta if self._problem.reads_c else 0.0
+            beta = self._operation.beta if self.problem.reads_c else 0.0
             plan = round_sums.plan(lines, width, *pitches, self._operation.out_dtype, beta)
             self._roundings[key] = prepare(plan, self._gpu)
         return self._roundings[key]

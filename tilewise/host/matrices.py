@@ -83,13 +83,9 @@ class HostMatrix:
         """Whether the whole batch is one and the same matrix."""
         return len(self.array) > 1 and self.array.strides[0] == 0
 
-    def goes_directly(self, by_rows: bool, is_small: bool) -> bool:
-        """Return whether the driver copies its lines, which are rows or columns, in place.
-
-        If ``is_small``, the driver copies from any memory, but only a matrix with the same pitch as
-        on the GPU, because copying line by line would be slow.
-        """
-        if not (self.is_pinned or is_small):
+    def goes_directly(self, by_rows: bool) -> bool:
+        """Return whether the driver copies its lines, which are rows or columns, in place."""
+        if not self.is_pinned:
             return False
         lines = self.array if by_rows else self.array.swapaxes(1, 2)
         _, line, element = lines.strides
@@ -97,9 +93,7 @@ class HostMatrix:
         size = width * lines.itemsize
         if width > 1 and element != lines.itemsize:
             return False
-        if count <= 1:
-            return True
-        return bool(line >= size if self.is_pinned else line == size == pitch_of(size))
+        return bool(count <= 1 or line >= size)
 
     def piece(self, batch: Span, rows: Span, columns: Span, by_rows: bool) -> Array:
         """Return a view of some rows and columns: (batch, lines, elements of a line)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.invariant import division
 from tilewise.gemm.plan import best, chip_of, offers_of_piece
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
-from tilewise.host import resident
+from tilewise.host import at_once, quick, resident
 from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, execute
@@ -40,7 +41,9 @@ _LEAST_PINNED = 1 << 20  # bytes: smaller arrays are not looked up
 _TRIES = 3  # another process may take memory that was free when the product was planned
 
 
-def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
+def multiply(
+    call: Call, gpu: Gpu, max_gpu_memory: int | None = None, key: quick.Key | None = None
+) -> Array:
     """Compute a call's result, in the host's memory.
 
     Parameters
@@ -51,6 +54,8 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
     max_gpu_memory : int, optional
         The bytes of the GPU's memory that the product may take; by default the free memory, less a
         reserve.
+    key : tuple, optional
+        The key under which a small product is kept, to be repeated.
 
     Raises
     ------
@@ -77,20 +82,56 @@ def multiply(call: Call, gpu: Gpu, max_gpu_memory: int | None = None) -> Array:
             room = max_gpu_memory
             if room is None:
                 room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
-            plan = planned(problem, operation, gpu, room)
-            launcher = GpuLauncher(gpu, channel, problem, operation, room)
-            workspace = launcher.workspace(plan)
+            plan, launcher, workspace = route(problem, operation, gpu, room)
             try:
                 base = channel.allocate(plan.memory + COMPUTE_STREAMS * workspace)
                 break
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:
                     raise
-        memory = Memory(base, workspace)
-        execute(plan, problem, found, channel, launcher, memory, helpers_of(gpu))
+        memory, helpers = Memory(base, workspace), helpers_of(gpu)
+        if at_once.is_for(plan, found):
+            at_once.execute(plan, problem, found, channel, launcher, memory, helpers.copiers)
+            if key is not None:
+                quick.remember(key, call, gpu, plan, launcher, workspace)
+        else:
+            execute(plan, problem, found, channel, launcher, memory, helpers)
     if target is not result:
         result[...] = target
     return result
+
+
+class Route(NamedTuple):
+    """What is found out once about a product.
+
+    Attributes
+    ----------
+    plan : HostPlan
+    launcher : GpuLauncher
+    workspace : int
+        The bytes of workspace on the GPU that each of the plan's products may need.
+    """
+
+    plan: HostPlan
+    launcher: GpuLauncher
+    workspace: int
+
+
+@lru_cache(maxsize=256)
+def route(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> Route:
+    """Return the plan of a product within ``room`` bytes of the GPU's memory, and its launches.
+
+    The GPU's context is current. Raises what :func:`planned` raises, and what compiling raises.
+    """
+    plan = planned(problem, operation, gpu, room)
+    launcher = GpuLauncher(gpu, problem, operation, room)
+    return Route(plan, launcher, launcher.workspace(plan))
+
+
+def forget() -> None:
+    """Drop what was found out about products, so that every call is planned again."""
+    route.cache_clear()
+    quick.forget()
 
 
 class Journey(NamedTuple):
@@ -192,7 +233,9 @@ def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
     if not is_sure and resident.memory(problem) * problem.batch < share // 2:
         return share
     there = gpu.free_memory()
-    return max(there - max(_LEAST_RESERVE, int(RESERVE * there)), there // 2)
+    found = max(there - max(_LEAST_RESERVE, int(RESERVE * there)), there // 2)
+    grain = 1 << max(0, found.bit_length() - 8)  # so that a route is found again
+    return found // grain * grain
 
 
 @dataclass(frozen=True)

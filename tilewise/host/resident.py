@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tilewise.gemm.blocking import Span
@@ -54,6 +55,12 @@ def cut(size: int, parts: int, grain: int) -> list[Span]:
     return [Span(start, min(start + each, size)) for start in range(0, size, each)]
 
 
+def cut_by(size: int, shares: Sequence[int], grain: int) -> list[Span]:
+    """Cut ``size`` into parts in the ratio of ``shares``, all but the last multiples of a grain."""
+    ends = [min(size, -(-size * x // (sum(shares) * grain)) * grain) for x in accumulate(shares)]
+    return [Span(x, y) for x, y in pairwise([0, *ends[:-1], size]) if x < y]
+
+
 def memory(p: HostProblem) -> int:
     """Return the bytes that A, B and D take on the GPU."""
     of_b = 0 if p.shared else rounded(p.b.size(p.k, p.n))
@@ -75,6 +82,11 @@ def plan(p: HostProblem, strips_m: int, strips_n: int, grain: int = STRIP_GRAIN)
     """
     rows = cut(p.m, strips_m, grain)
     columns = rows if p.shared == "transposed" else cut(p.n, 1 if p.shared else strips_n, grain)
+    return plan_of(p, rows, columns)
+
+
+def plan_of(p: HostProblem, rows: Sequence[Span], columns: Sequence[Span]) -> HostPlan:
+    """Return the plan with these strips of A's rows and of B's columns, as for :func:`plan`."""
     steps = cache(lambda: tuple(_steps(p, rows, columns)))
     words = f"resident on the GPU, A in {len(rows)} and B in {len(columns)} strips"
     return HostPlan(

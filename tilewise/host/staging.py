@@ -100,7 +100,7 @@ def staging() -> _Staging:
 def free_staging() -> int:
     """Free the pinned memory that products of arrays in the host's memory have left for the next.
 
-    That is at most 512 MiB for each GPU. The threads that copy end, too, and the GPU memory that is
+    That is at most 704 MiB for each GPU. The threads that copy end, too, and the GPU memory that is
     kept is freed, at most a 32nd of it. A product that is under way keeps its own memory. The next
     product takes some milliseconds longer.
 

@@ -1,0 +1,161 @@
+"""Carry out a plan of a single product that is so small that nothing would overlap.
+
+A and B lie in one pinned buffer as they will lie on the GPU, and D comes back to the same buffer.
+The host enqueues everything on one stream and waits once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import numpy as np
+
+from tilewise.errors import LaunchError
+from tilewise.host.channel import LEAST_BUFFER, Buffer, Channel, Kind
+from tilewise.host.copiers import Copiers, Copying
+from tilewise.host.execute import Launcher, Matrices, Memory
+from tilewise.host.matrices import Array, HostMatrix, packed
+from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Region, Step
+
+MOST = 128 << 20
+"""The most bytes to and from the GPU of a product that is computed at once."""
+TINY, TINY_RESULT = 1 << 17, 1 << 20
+"""The most bytes of a matrix, and of D, that the calling thread copies to and from the buffer.
+
+The link fetches slowly what lies in the cache of the core that wrote it last; the driver's own
+copies from memory that is not pinned do not leave it there.
+"""
+ALONE = 4 << 20
+"""The most bytes of a matrix that the driver copies: above, waking several threads is worth it."""
+
+
+def is_for(plan: HostPlan, matrices: Matrices) -> bool:
+    """Return whether a plan is one small product of matrices none of which is pinned."""
+    if plan.bytes_in + plan.bytes_out > MOST:
+        return False
+    if any(x is not None and x.is_pinned for x in matrices):
+        return False
+    return sum(isinstance(step, Compute) for step in plan.steps()) == 1
+
+
+def execute(
+    plan: HostPlan,
+    problem: HostProblem,
+    matrices: Matrices,
+    channel: Channel,
+    launcher: Launcher,
+    memory: Memory,
+    copiers: Copiers,
+) -> None:
+    """Carry out a plan that :func:`is_for` takes; return when D is in the host's memory.
+
+    Parameters
+    ----------
+    plan : HostPlan
+    problem : HostProblem
+    matrices : Matrices
+    channel : Channel
+    launcher : Launcher
+    memory : Memory
+        The memory that the channel allocated; it is released at the end.
+    copiers : Copiers
+
+    Raises
+    ------
+    MemoryError
+        If memory can't be pinned.
+    LaunchError
+        If a kernel failed.
+    """
+    copies: list[Copying] = []
+    try:
+        buffer = channel.buffer(Kind.INWARD, 0, buffer_size(plan.memory))
+        stream, base = channel.stream(Kind.COMPUTE, 0), memory.base
+        steps = list(plan.steps())
+        loads = list(_loads(steps, problem, matrices))
+        (product,) = (step for step in steps if isinstance(step, Compute))
+        (store,) = (step for step in steps if isinstance(step, CopyOut))
+
+        def send(start: int, stop: int) -> None:
+            channel.pin(buffer)
+            host = buffer.memory.ctypes.data + start
+            channel.copy_in(stream, base + start, 0, host, 0, (1, stop - start))
+
+        def is_driven(x: Array, region: Region) -> bool:
+            return x.nbytes <= ALONE and x.flags.c_contiguous and _bytes(x, region) == x.nbytes
+
+        if all(x.nbytes <= TINY for _, x in loads):
+            for region, x in loads:
+                np.copyto(_there(buffer, region, x), x)
+            if loads:
+                send(0, max(region.offset + _bytes(x, region) for region, x in loads))
+        else:
+            for region, x in loads:
+                if not is_driven(x, region):
+                    copies.append(copiers.copy(_there(buffer, region, x), x))
+            begun = iter(copies[:])
+            for region, x in loads:
+                if is_driven(x, region):
+                    shape = 1, x.nbytes
+                    channel.copy_in(stream, base + region.offset, 0, x.ctypes.data, 0, shape)
+                else:
+                    next(begun).wait()
+                    send(region.offset, region.offset + _bytes(x, region))
+        launcher.launch(product, channel, stream, base, base + plan.memory)
+        region = store.source
+        result = matrices.d.piece(store.batch, store.rows, store.columns, problem.d.by_rows)
+        size, address = _bytes(result, region), base + region.offset
+        if result.nbytes > TINY_RESULT and is_driven(result, region):
+            channel.copy_out(stream, address, 0, result.ctypes.data, 0, (1, size))
+            channel.settle(stream)
+        else:
+            channel.pin(buffer)
+            host = buffer.memory.ctypes.data + region.offset
+            channel.copy_out(stream, address, 0, host, 0, (1, size))
+            channel.settle(stream)
+            if result.nbytes <= TINY_RESULT:
+                np.copyto(result, _there(buffer, region, result))
+            else:
+                copies.append(copiers.copy(result, _there(buffer, region, result)))
+                copies[-1].wait()
+    except BaseException:
+        for copying in copies:
+            copying.cancel()
+        with suppress(LaunchError, MemoryError):  # the first error is the one to report
+            channel.drain()
+        raise
+    finally:
+        channel.release()
+
+
+def buffer_size(least: int) -> int:
+    """Return the bytes of the buffer, so large that few sizes of products need another one."""
+    return max(LEAST_BUFFER, 1 << (least - 1).bit_length())
+
+
+def _loads(
+    steps: list[Step], problem: HostProblem, matrices: Matrices
+) -> Iterator[tuple[Region, Array]]:
+    """Yield each piece that travels to the GPU, and its region."""
+    layouts = {"A": problem.a, "B": problem.b, "C": problem.d}
+    given: dict[str, HostMatrix | None] = {"A": matrices.a, "B": matrices.b, "C": matrices.c}
+    for step in steps:
+        if isinstance(step, CopyIn):
+            matrix = given[step.matrix]
+            assert matrix is not None
+            by_rows = layouts[step.matrix].by_rows
+            piece = matrix.piece(step.batch, step.rows, step.columns, by_rows)
+            if piece.size:
+                yield step.to, piece
+
+
+def _there(buffer: Buffer, region: Region, like: Array) -> Array:
+    """Return the place of a region in the buffer, as an array with the shape of the piece."""
+    return packed(buffer.memory[region.offset :], like)
+
+
+def _bytes(piece: Array, region: Region) -> int:
+    """Return the bytes from a piece's first element on the GPU to behind its last one."""
+    matrices, lines, width = piece.shape
+    return int((matrices * lines - 1) * region.pitch + width * piece.itemsize)
