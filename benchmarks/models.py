@@ -223,7 +223,7 @@ class Run:
         subject = llama_block.LlamaSubject(self.block, batch, context)
         torch.manual_seed(0)
         if not self.blocks:
-            weights = subject.model()
+            weights = self._made(subject)
             self.blocks = {x: self._placed(weights, ours=x == OURS) for x in (TORCH, OURS)}
         given = subject.decoding(self.at.device, self.dtype)
         steps: dict[str, Callable[[], object]] = {}
@@ -268,13 +268,18 @@ class Run:
     def _gpt2(self, context: int, seed: int) -> tuple[Any, Any, Module]:
         torch.manual_seed(seed)
         subject = gpt2.Gpt2Subject(self.sizes, self.options.batch, context)
-        return subject, subject.batch(self.at.device, self.kept), subject.model()
+        return subject, subject.batch(self.at.device, self.kept), self._made(subject)
 
     def _padded(self) -> Module:
         count = -(-self.sizes.vocabulary // PADDED_TO) * PADDED_TO
         sizes = replace(self.sizes, vocabulary=count)
         torch.manual_seed(0)
-        return gpt2.Gpt2Subject(sizes, self.options.batch, self.options.context).model()
+        return self._made(gpt2.Gpt2Subject(sizes, self.options.batch, self.options.context))
+
+    def _made(self, subject: Any) -> Module:
+        """A subject's model, whose random weights are made where they are used."""
+        with torch.device(self.at.device):
+            return subject.model()
 
     def _placed(self, weights: Module, *, ours: bool) -> Module:
         model = copy.deepcopy(weights).to(self.at.device, self.kept)
