@@ -104,6 +104,7 @@ class Run:
         self.decoding: list[Row] = []
         self.curves: dict[str, dict[str, list[float]]] = {}
         self.checks: dict[str, Row] = {}
+        self.right: dict[str, bool] = {}
         self.failures: list[str] = []
         self.blocks: dict[str, Module] = {}
         self.models: dict[str, Module] = {}
@@ -207,7 +208,11 @@ class Run:
         return "" if self.at.gpu is None else str(torch.cuda.get_device_name())
 
     def _is_right(self, name: str, model: Module, loss_of: Callable[[], Any]) -> bool:
-        return self._checked(name, model, Training(model, loss_of, self.autocast, 0.0).gradients)
+        """Whether the products of the model are right, which is checked once in a run."""
+        if name not in self.right:
+            training = Training(model, loss_of, self.autocast, 0.0)
+            self.right[name] = self._checked(name, model, training.gradients)
+        return self.right[name]
 
     def _checked(self, name: str, model: Module, run: Callable[[], object]) -> bool:
         """Whether the products of our model are right: layer by layer, and as MLPs are computed."""
