@@ -16,6 +16,7 @@ import torch
 from tilewise.arrays import own_product
 from tilewise.arrays.libraries import library_of
 from tilewise.arrays.operands import gpu_of
+from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm import pack
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.hopper.readings import pack_seconds
@@ -59,7 +60,10 @@ def aligned(g: Tensor, k: int) -> Tensor:
             return g
     elif torch.is_grad_enabled() or type(g) is not torch.Tensor:
         return g
-    if own_product.why_on_gpu(name, index):
+    try:
+        if own_product.why_on_gpu(name, index):
+            return g
+    except DeviceUnavailableError:  # a graph that is traced where its GPU is not
         return g
     gpu = gpu_of(index)
     if not _is_worth(rows, n, k, name, chip_of(gpu)):
