@@ -16,6 +16,8 @@ from typing import Any
 
 from pages import paragraph, table
 
+from tilewise.gemm.chip import MEASURED_MEMORY
+
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance-model.md"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -203,7 +205,7 @@ def _models(record: Row) -> str:
             f"{record['context']:,} others. Called one by one, a step of few sequences may "
             "wait for the host; captured in CUDA graphs it does not. Microseconds, and PyTorch's "
             "time by ours."
-        )
+        ) + _least_reading(record)
         ways = [x for x in ("eager", "captured") if all(x in row["ratios"] for row in decoding)]
         cells = [[str(row["batch"])] for row in decoding]
         for row, line in zip(decoding, cells, strict=True):
@@ -219,6 +221,22 @@ def _models(record: Row) -> str:
     if losses := record["losses"]:
         parts += ["### Losses\n", _losses(record, losses)]
     return "\n".join(parts)
+
+
+def _least_reading(record: Row) -> str:
+    """How long a decoding step reads weights at least; empty if the GPU's rate is not known."""
+    rate = MEASURED_MEMORY.get(record["machine"]["gpu"].split(",")[0])
+    if rate is None:
+        return ""
+    block = record["block"]
+    width, kept = block["width"], block["width"] // block["heads"] * block["kept_heads"]
+    read = 2 * (2 * width * width + 2 * width * kept + 3 * width * block["inner"])
+    return (
+        f" A step reads {1e-6 * read:,.0f} MB of weights, {1e6 * read / rate:.0f} µs at "
+        f"{1e-12 * rate:.2f} TB/s, the rate of a copy within this GPU's memory. The rest is "
+        "the keys and values, attention, and the functions between the products, which PyTorch "
+        "computes for both."
+    )
 
 
 def _losses(record: Row, found: Row) -> str:

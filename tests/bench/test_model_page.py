@@ -76,6 +76,7 @@ def test_all_of_it(measured: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     assert f"| {losses['torch'][0][0]:.4f} / {losses['tilewise'][0][0]:.4f} |" in text
     assert "within the spread of seeds" in " ".join(text.split())
     assert "NOT within" not in text
+    assert "A step reads 0 MB of weights, 0 µs at 4.27 TB/s" in " ".join(text.split())
     assert "| ratio | torch, captured | tilewise, captured | ratio |" in text
     assert "| tilewise.torch.linear | 6.50 |" in text
     assert max(map(len, text.splitlines())) < 400
@@ -98,6 +99,8 @@ def test_what_is_missing_is_left_out(measured: dict[str, dict[str, Any]]) -> Non
     assert "### Losses" not in text
     assert "before 2 of all were measured" in " ".join(text.split())
     assert "training: no memory" in text
+    elsewhere = measured["models"] | {"machine": {"gpu": "another"}}
+    assert "MB of weights" not in PAGE["page"]({"models": elsewhere})
     missed = measured["models"]["losses"] | {"is_within": False}
     assert "NOT within" in PAGE["page"]({"models": measured["models"] | {"losses": missed}})
     record = measured["epilogues"] | {"beside": []}
