@@ -134,9 +134,8 @@ def fit(
     begin = constants.numbers
     springs = np.full(len(begin), SPRING)
     if only:
-        springs[[i for i, x in enumerate([*Costs._fields, *SHARES, *SHARES]) if x not in only]] = (
-            STIFF
-        )
+        names = [*Costs._fields, *(tiles for tiles in SHARES for _ in range(2))]
+        springs[[i for i, name in enumerate(names) if name not in only]] = STIFF
     # Those that may be chosen count most: by how near they are to the fastest.
     weights = np.array([
         (min(each.seconds.values()) / seconds) ** 1.5
@@ -173,8 +172,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only say how far off the model is")
     parser.add_argument("--folds", type=int, default=3, help="parts of the cross-validation")
     parser.add_argument(
-        "--only", nargs="+", choices=Costs._fields, default=[], help="fit these costs alone"
-    )
+        "--only", nargs="+", choices=[*Costs._fields, *SHARES], default=[],
+        help="fit these costs, and the shares of these tiles, alone",
+    )  # fmt: skip
     options = parser.parse_args()
     every = [
         each

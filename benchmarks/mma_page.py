@@ -2,8 +2,8 @@
 
     python benchmarks/mma_page.py
 
-The records are ``benchmarks/results/mma_*_h200.json``, as ``benchmarks/mma_products.py`` writes
-them.
+The records are ``benchmarks/results/mma_*_h100.json``, as ``benchmarks/mma_products.py`` writes
+them. CUTLASS stands in the tables if all rows of a record have a time of it.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from tilewise.bench.summary import geometric_mean
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "performance-mma.md"
 RESULTS = ROOT / "benchmarks" / "results"
-RECORDS = tuple(RESULTS / f"mma_{name}_h200.json" for name in ("sizes", "suites", "random"))
+RECORDS = tuple(RESULTS / f"mma_{name}_h100.json" for name in ("suites", "random", "random_8"))
+LARGE = 4096  # rows of the square products that count as large
 
-ROOFLINE = RESULTS / "roofline_h200.json"
-SHARE = 0.62  # of which mma.sync is known to reach there at best
 NAMES = {
     "triton": "Triton", "triton padded": "Triton, padded", "triton copied": "Triton, copied",
     "cutlass": "CUTLASS", "vendor": "PyTorch",
@@ -36,16 +35,12 @@ Row = Mapping[str, Any]
 HEAD = """\
 # 16-bit products by mma.sync
 
-<!-- Written by benchmarks/mma_page.py from benchmarks/results/mma_*_h200.json. -->
+<!-- Written by benchmarks/mma_page.py from benchmarks/results/mma_*_h100.json. -->
 
 On GPUs without Hopper's own instructions, from Ampere on, tilewise multiplies float16 and bfloat16
 by `mma.sync` and `cp.async`. This page compares that kernel with Triton's and CUTLASS's.
 
-**It was measured on an H200, and not on an A100 or an RTX card**: no such GPU was at hand, and an
-H200 has these instructions too. tilewise plans here as for a GPU of compute capability 8.0 with the
-H200's multiprocessors, clock and memory, so that no kernel for Hopper answers. The rivals' kernels
-are those for compute capability 8.0 as well, with machine code for the H200, as ours:
-
+{where}
 - Triton's matmul in the form of its tutorial, in {triton} configurations: the tutorial's, those of
   TorchInductor's template, and some more with large tiles. Its PTX is for `sm_80`, with `mma.sync`
   and, if rows are aligned, 16-byte copies by `cp.async`. It is told which strides are multiples of
@@ -53,25 +48,42 @@ are those for compute capability 8.0 as well, with machine code for the H200, as
 - CUTLASS's `GemmUniversal` with `arch::Sm80`, in 16 tilings, each with four orders of tiles.
 
 For each product all of a rival's ways are timed briefly, and the fastest one is then timed in turn
-with ours, which is the planner's choice without tuning. The rivals may use all the shared memory
-of an H200, which is more than an A100 has. PyTorch's product, cuBLAS with Hopper's instructions, is
-there to show what those are worth.
+with ours, which is the planner's choice without tuning. Where the command says `--fastest-of`, only
+those ways are timed that were the fastest of a product of an earlier record. The rivals may use all
+the shared memory of a multiprocessor here, 227 KB, which is more than an A100 has. PyTorch's
+product, cuBLAS with Hopper's instructions, is there to show what those are worth.
+"""
+WHERE = """\
+**It was measured on an {gpu}, and not on an A100 or an RTX card**: no such GPU was at hand, and
+this one has these instructions too. tilewise plans here as for a GPU of compute capability 8.0 with
+this one's multiprocessors, clock and memory, so that no kernel for Hopper answers. The rivals'
+kernels are those for compute capability 8.0 as well, with machine code for this GPU, as ours:
 """
 
 
-def page(sizes: Row, suites: Row, drawn: Row) -> str:
+def page(suites: Row, drawn: Row, aligned: Row) -> str:
     """Return the page."""
-    records = sizes, suites, drawn
-    rivals = "triton", "cutlass"
+    records = suites, drawn, aligned
+    rivals = _rivals_of(suites)
+    gpu = suites["machine"]["gpu"].split(",")[0]
+    if any(record["machine"]["gpu"].split(",")[0] != gpu for record in records):
+        raise ValueError("the records are of several GPUs; the page speaks of one")
     parts = [
-        HEAD.format(triton=len(CONFIGS)), "\n## How it was measured\n\n", _method(records),
-        "\n## Large products\n\n", _large(sizes, _ceiling(sizes["dtype"])),
-        "\n## In the mean\n\n", _means(suites, drawn),
+        HEAD.format(where=paragraph(WHERE.format(gpu=gpu)), triton=len(CONFIGS)),
+        "\n## How it was measured\n\n",
+        _method(records), "\n## Large products\n\n", _large(suites),
+        "\n## In the mean\n\n", _means(records),
         "\n## Where a rival is faster\n\n", _slower(suites["rows"], rivals),
         "\n## All of square and llm\n\n", _every(suites["rows"], (*rivals, "vendor")),
         "\n## Products whose matrices are not aligned\n\n", _off(drawn),
     ]  # fmt: skip
     return "".join(parts)
+
+
+def _rivals_of(record: Row) -> list[str]:
+    """Return the rivals by mma.sync that all rows of a record have a time of."""
+    rows = record["rows"]
+    return [x for x in ("triton", "cutlass") if all(x in row["ratios"] for row in rows)]
 
 
 def _method(records: Sequence[Row]) -> str:
@@ -89,56 +101,53 @@ def _method(records: Sequence[Row]) -> str:
     gpu, driver = first["machine"]["gpu"], first["machine"]["driver"]
     if any(row["wrong"] for record in records for row in record["rows"]):
         raise ValueError("a result was wrong; the page says that all are right")
+    dates = " and ".join(sorted({record["date"][:10] for record in records}))
     top = (
-        f"{first['dtype']}, {first['date'][:10]}, on {gpu} (driver {driver}). Every result was "
-        "checked against float64 before it was timed, and is right."
+        f"{first['dtype']}, {dates}, on {gpu} (driver {driver}). Every result was checked against "
+        "float64 before it was timed, and is right."
     )
     told = (
         "Random normal data, in as many sets of operands as take twice the L2 cache, at most 64, "
         "used in turn. A figure is the median of the rounds: 5 rounds of 0.03 s each where the "
         "command says nothing else, each after half of that as warm-up; in half of the rounds in "
         "one order, in the others in the reverse order, and PyTorch's apart, after them. Where a "
-        "launch takes less than 100 µs, all are replayed in CUDA graphs. After the rounds the "
-        f"clock was {min(clocks):,} to {max(clocks):,} MHz: the power limit rules large products, "
-        "and single figures vary by some percent. A ratio is the rival's time by ours: above 1 "
-        "ours is faster. Means are geometric."
+        "launch takes less than 100 µs, all are replayed in CUDA graphs. "
+        + (
+            f"After the rounds the clock was {min(clocks):,} to {max(clocks):,} MHz: the power "
+            "limit rules large products, and single figures vary by some percent. "
+            if clocks
+            else ""
+        )
+        + "A ratio is the rival's time by ours: above 1 ours is faster. Means are geometric."
     )
     parts = (paragraph(top), commands, paragraph(told), paragraph(f"Versions: {versions}."))
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def _ceiling(dtype: str) -> float:
-    """Return the TFLOP/s of an H200's tensor cores by wgmma, in the steady state, as measured."""
-    record = json.loads(ROOFLINE.read_text(encoding="utf-8"))
-    return 1e-12 * float(record["ceilings"]["tensor_cores"][dtype])
-
-
-def _large(record: Row, ceiling: float) -> str:
-    rows = record["rows"]
-    names = ("tilewise", "triton", "cutlass", "vendor")
+def _large(record: Row) -> str:
+    rivals = _rivals_of(record)
+    rows = [x for x in record["rows"] if x["suite"] == "square" and x["m"] >= LARGE]
+    names = ["tilewise", *rivals, "vendor"]
     lines = [
         (
             row["name"], row["layout"], *(f"{row['tflops'][name]:.0f}" for name in names),
-            *(f"{row['ratios'][name]:.3f}" for name in names[1:3]),
+            *(f"{row['ratios'][name]:.3f}" for name in rivals),
         )
         for row in rows
     ]  # fmt: skip
-    heading = ("", "", "tilewise", "Triton", "CUTLASS", "PyTorch", "x Triton", "x CUTLASS")
-    means = {name: geometric_mean(row["ratios"][name] for row in rows) for name in names[1:3]}
-    best = {name: max(row["tflops"][name] for row in rows) for name in names[:3]}
-    shares = {name: f"{speed / ceiling:.2f}" for name, speed in best.items()}
-    told = (
-        f"In the mean {means['triton']:.3f} of Triton's speed, and {means['cutlass']:.3f} of "
-        f"CUTLASS's. By `wgmma`, an H200's tensor cores reach {ceiling:.0f} TFLOP/s in the steady "
-        f"state. The most that `mma.sync` is said to give there is {SHARE:g} of that, "
-        f"{SHARE * ceiling:.0f}. None comes near it: of the {ceiling:.0f}, tilewise reaches "
-        f"{shares['tilewise']} at most, Triton {shares['triton']} and CUTLASS {shares['cutlass']}."
-    )
-    return "TFLOP/s:\n\n" + table(heading, lines, "llrrrrrr") + "\n" + paragraph(told)
+    heading = [
+        "", "", "tilewise", *(NAMES[x] for x in names[1:]), *(f"x {NAMES[x]}" for x in rivals)
+    ]  # fmt: skip
+    means = [
+        f"{geometric_mean(row['ratios'][x] for row in rows):.3f} of {NAMES[x]}'s" for x in rivals
+    ]
+    told = f"In the mean tilewise has {', and '.join(means)} speed."
+    sides = "ll" + "r" * (len(heading) - 2)
+    return "TFLOP/s:\n\n" + table(heading, lines, sides) + "\n" + paragraph(told)
 
 
-def _means(suites: Row, drawn: Row) -> str:
-    found = [*suites["summaries"], *drawn["summaries"]]
+def _means(records: Sequence[Row]) -> str:
+    found = [each for record in records for each in record["summaries"]]
     lines = [
         (
             each["suite"], NAMES[each["rival"]], str(each["products"]), f"{each['mean']:.3f}",
@@ -146,31 +155,32 @@ def _means(suites: Row, drawn: Row) -> str:
         )
         for each in found
     ]  # fmt: skip
-    missing = _missing(suites, drawn)
-    text = paragraph(" ".join(["The time was up before all were timed:", *missing]))
+    missing = [told for record in records for told in _missing(record)]
+    why = (
+        "Of some products there is no time here, as the run's time was up, or as the planner has "
+        "come to take another way since:"
+    )
+    text = paragraph(" ".join([why, *missing]))
     heading = ("suite", "beside", "products", "mean ratio", "worst", "at")
     return table(heading, lines, "llrrrl") + (f"\n{text}" if missing else "")
 
 
-def _missing(suites: Row, drawn: Row) -> list[str]:
-    """What was asked for and not timed, in words."""
-    sizes = {name: len(SUITES[name]) for name in ("square", "llm")}
-    counts = {
-        name: sum(row["suite"] == name for row in suites["rows"]) for name in sizes
-    }  # fmt: skip
-    told = [
-        f"{counts[name]} of the {of} of {name} are here."
-        for name, of in sizes.items()
-        if counts[name] < of
-    ]
-    asked = re.search(r"--random (\d+)", drawn["command"])
-    assert asked is not None
-    if len(drawn["rows"]) < int(asked[1]):
-        told.append(f"{len(drawn['rows'])} of the {asked[1]} random ones are here.")
-    if told and (printed := suites.get("printed", 0) + drawn.get("printed", 0)):
+def _missing(record: Row) -> list[str]:
+    """What a record's command asked for and was not timed, in words."""
+    command, rows = record["command"], record["rows"]
+    suites = {name: len(SUITES[name]) for name in SUITES if re.search(rf"\b{name}\b", command)}
+    told = []
+    for name, of in suites.items():
+        count = sum(row["suite"] == name for row in rows)
+        if count < of:
+            told.append(f"{count} of the {of} of {name} are here.")
+    asked = re.search(r"--random (\d+)", command)
+    count = sum(row["suite"].startswith("random") for row in rows)
+    if asked and count < int(asked[1]):
+        told.append(f"{count} of the {asked[1]} of {rows[0]['suite']} are here.")
+    if printed := record.get("printed", 0):
         told.append(
-            f"The last {printed} that are here are read from what the runs printed, with its "
-            "digits."
+            f"Of {rows[0]['suite']}, {printed} are read from what the run printed, with its digits."
         )
     return told
 
@@ -186,11 +196,8 @@ def _slower(rows: Sequence[Row], rivals: Sequence[str]) -> str:
                     row["ways"][name], _way(row),
                 )
             )  # fmt: skip
-    told = (
-        f"{len(lines)} of {len(rows)} products, beside the faster of Triton's and CUTLASS's. Where "
-        "1 to 128 rows meet a large matrix, the rivals' k-steps are mostly the deeper ones, and "
-        "more of them are under way."
-    )
+    beside = " or ".join(NAMES[x] for x in rivals)
+    told = f"{len(lines)} of {len(rows)} products, beside {beside}."
     heading = ("product", "ratio", "beside", "its way", "ours")
     return paragraph(told) + "\n" + table(heading, lines, "lrlll")
 
@@ -218,9 +225,9 @@ def _off(record: Row) -> str:
         "`torch.nn.functional.pad` with rows of whole 16 bytes, the aligned kernel multiplies, and "
         "the result is copied to where it belongs. Copied, they go into zeros that stay from "
         "product to product. All copies count. In the mean tilewise has "
-        f"{means['triton padded']:.2f} of the padded product's speed, "
-        f"{means['triton copied']:.2f} of the copied one's, {means['triton']:.2f} of Triton's "
-        f"without either, and {best:.2f} of the fastest of the three. The least is gained where D "
+        f"{means['triton padded']:.3f} of the padded product's speed, "
+        f"{means['triton copied']:.3f} of the copied one's, {means['triton']:.3f} of Triton's "
+        f"without either, and {best:.3f} of the fastest of the three. The least is gained where D "
         "is large; small products can lose where A or B is repacked first."
     )
     lines = [

@@ -2,6 +2,7 @@
 
     python benchmarks/mma_products.py [--sizes 4096,8192] [--layouts NN,NT] [--suite square llm]
         [--random 100 --seed 1 --multiple 1] [--dtype bfloat16] [--json FILE [--resume]]
+        [--fastest-of RECORD ...]
     python benchmarks/mma_products.py ... --build [--cutlass FOLDER/include]
 
 tilewise plans each product as for a GPU of compute capability 8.0 of the same size and clock. The
@@ -14,6 +15,10 @@ result that is timed was checked.
 Where lines of a matrix are not 16 bytes apart, Triton's product is also timed of matrices that are
 padded by hand: "padded" by ``torch.nn.functional.pad``, and "copied" into zeros that stay, the
 result being copied back; all copies count.
+
+With --fastest-of, Triton and CUTLASS are timed in those ways alone that were the fastest of a
+product of these records, padded or not: that takes less than half of the time. Else Triton is timed
+in all of triton_configs.py, and CUTLASS in all tilings that are built.
 
 With --resume, the products that FILE has are not timed again: so a run goes on that --budget ended,
 also with other suites of the same dtype.
@@ -43,6 +48,7 @@ import cutlass_sm80
 import torch
 import triton_sm80
 from padded_products import Call, is_aligned, padded, padding
+from triton_configs import CONFIGS, Config
 
 from tilewise.bench.products import Operands, error_share, operands
 from tilewise.bench.record import find_gpu, product_of
@@ -128,9 +134,21 @@ def _near(once: dict[str, float], factor: float) -> list[str]:
     return [name for name in sorted(once, key=once.__getitem__) if once[name] <= limit]
 
 
-def by_triton(shape: Shape, dtype: str, gpu: Gpu, folder: Path) -> dict[str, Call]:
+def fastest_of(records: Sequence[Mapping[str, Any]]) -> tuple[list[Config], list[str]]:
+    """Return Triton's configurations, and CUTLASS's ways, that were the fastest of a product."""
+    ways = [row["ways"] for record in records for row in record["rows"]]
+    configs, tilings = (
+        dict.fromkeys(each[name] for each in ways for name in names if name in each)
+        for names in ((TRITON, PADDED), (CUTLASS,))
+    )
+    return [Config.of(way) for way in configs], list(tilings)
+
+
+def by_triton(
+    shape: Shape, dtype: str, gpu: Gpu, folder: Path, configs: Sequence[Config]
+) -> dict[str, Call]:
     """Return Triton's ways to compute a product."""
-    built = [triton_sm80.load(each, folder) for each in triton_sm80.variants(shape, dtype)]
+    built = [triton_sm80.load(each, folder) for each in triton_sm80.variants(shape, dtype, configs)]
     return {
         str(each.variant.config): each.call(gpu, shape)
         for each in built
@@ -139,23 +157,27 @@ def by_triton(shape: Shape, dtype: str, gpu: Gpu, folder: Path) -> dict[str, Cal
 
 
 def rivals(
-    shape: Shape, dtype: str, gpu: Gpu, folder: Path, arch: str, sets: Sequence[Operands]
+    shape: Shape, dtype: str, gpu: Gpu, options: argparse.Namespace, sets: Sequence[Operands]
 ) -> Iterator[tuple[str, Contender]]:
     """Yield each rival that takes the product, by the fastest of its ways."""
-    found = fastest(by_triton(shape, dtype, gpu, folder), sets)
+    folder, configs = options.rivals, options.configs
+    found = fastest(by_triton(shape, dtype, gpu, folder, configs), sets)
     if found:
         yield TRITON, found
     inner = padded(shape)
     if inner != shape:
         generator = torch.Generator("cuda").manual_seed(1)
         found = fastest(
-            by_triton(inner, dtype, gpu, folder), [operands(inner, dtype, generator) for _ in sets]
+            by_triton(inner, dtype, gpu, folder, configs),
+            [operands(inner, dtype, generator) for _ in sets],
         )
         if found:
             for name, keeps in ((PADDED, False), (COPIED, True)):
                 call = padding(shape, inner, found.call, keeps=keeps)
                 yield name, Contender(found.way, call, found.tried)
-    found = fastest(cutlass_sm80.ways(shape, dtype, folder, arch), sets)
+    tilings = cutlass_sm80.ways(shape, dtype, folder, options.arch)
+    named = options.tilings or tilings
+    found = fastest({name: call for name, call in tilings.items() if name in named}, sets)
     if found:
         yield CUTLASS, found
     yield VENDOR, Contender("", Operands.torch)
@@ -187,10 +209,10 @@ def both_ways(
 
 
 def measure(
-    suite: str, shape: Shape, dtype: str, gpu: Gpu, chip: Chip, folder: Path, arch: str,
-    rounds: int, seconds: float,
+    suite: str, shape: Shape, gpu: Gpu, chip: Chip, options: argparse.Namespace
 ) -> Row:  # fmt: skip
     """Return a row of the record."""
+    dtype = options.dtype
     generator = torch.Generator("cuda").manual_seed(0)
     sets = [operands(shape, dtype, generator)]
     first = sets[0]
@@ -198,7 +220,7 @@ def measure(
     more = sets_to_rotate(nbytes, gpu.l2_bytes) - 1
     sets += [operands(shape, dtype, generator) for _ in range(more)]
     contenders = {OURS: ours(shape, dtype, gpu, chip)}
-    contenders |= rivals(shape, dtype, gpu, folder, arch, sets)
+    contenders |= rivals(shape, dtype, gpu, options, sets)
     errors = {}
     for name, each in contenders.items():
         first.d.fill_(math.nan)
@@ -209,7 +231,7 @@ def measure(
         for name, each in contenders.items()
         if errors[name] <= 1 or name == VENDOR
     }
-    timed, clocks = both_ways(works, rounds, seconds)
+    timed, clocks = both_ways(works, options.rounds, options.seconds)
     row = {
         "suite": suite, "name": shape.name, "layout": shape.layout,
         "m": shape.m, "n": shape.n, "k": shape.k, "is_aligned": is_aligned(shape),
@@ -308,8 +330,9 @@ def build(shapes: Sequence[Shape], options: argparse.Namespace) -> list[str]:
     """Compile the rivals' kernels that are missing, and return what did not compile."""
     dtype, workers = options.dtype, min(WORKERS, cores())
     told = []
-    wanted = [x for shape in shapes for x in triton_sm80.variants(shape, dtype)]
-    wanted += [x for shape in shapes for x in triton_sm80.variants(padded(shape), dtype)]
+    configs = options.configs
+    wanted = [x for shape in shapes for x in triton_sm80.variants(shape, dtype, configs)]
+    wanted += [x for shape in shapes for x in triton_sm80.variants(padded(shape), dtype, configs)]
     if importlib.util.find_spec("triton") is None:
         told.append("Triton is not installed: only what was built is timed")
     else:
@@ -347,6 +370,10 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--dtype", choices=HALVES, default="bfloat16")
     parser.add_argument("--capability", type=int, default=80, help="that tilewise plans for")
     parser.add_argument("--rivals", type=Path, default=Path(".dev/rivals"), metavar="FOLDER")
+    parser.add_argument(
+        "--fastest-of", type=Path, nargs="+", default=[], metavar="RECORD",
+        help="time rivals in the ways that were the fastest of a product of these",
+    )  # fmt: skip
     parser.add_argument("--cutlass", type=Path, metavar="FOLDER", help="CUTLASS's include")
     parser.add_argument("--arch", default="sm_90", help="of the rivals' machine code")
     parser.add_argument("--build", action="store_true", help="compile the rivals alone")
@@ -360,6 +387,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     try:
         options.products = products(options)
+        records = [json.loads(path.read_text(encoding="utf-8")) for path in options.fastest_of]
+        configs, options.tilings = fastest_of(records)
+        options.configs = configs or CONFIGS
     except ValueError as error:
         parser.error(str(error))
     if options.resume and options.json is None:
@@ -401,12 +431,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             if time.perf_counter() - start > options.budget:
                 print(f"the time is up: {len(left(products, rows))} products were not timed")
                 break
-            rows.append(
-                measure(
-                    suite, shape, options.dtype, gpu, chip, options.rivals, options.arch,
-                    options.rounds, options.seconds,
-                )
-            )  # fmt: skip
+            rows.append(measure(suite, shape, gpu, chip, options))
             print(told(rows[-1]), flush=True)
             keep()
     for each in summaries(rows):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 LEAST = 16  # rows, columns and depth of a tile
@@ -25,6 +26,20 @@ class Config(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.m}x{self.n}x{self.k}, {self.stages} stages, {self.warps} warps"
+
+    @staticmethod
+    def of(text: str) -> Config:
+        """Return the configuration that is printed so.
+
+        Raises
+        ------
+        ValueError
+            If the text is not as ``str`` of a configuration.
+        """
+        found = re.fullmatch(r"(\d+)x(\d+)x(\d+), (\d+) stages, (\d+) warps", text)
+        if found is None:
+            raise ValueError(f"{text!r} is no configuration, as '128x64x32, 4 stages, 4 warps' is")
+        return Config(*map(int, found.groups()))
 
     def for_sizes(self, m: int, n: int, k: int) -> Config:
         """Return it with a tile that is not far larger than the product, as TorchInductor does."""

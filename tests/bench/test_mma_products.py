@@ -81,6 +81,24 @@ def test_a_run_goes_on_where_another_ended(tmp_path: Path) -> None:
         SCRIPT["resumed"](path, "float16", H200)
 
 
+def test_rivals_in_the_ways_that_were_the_fastest(tmp_path: Path) -> None:
+    """Of another run, of the product and of the padded one; without a record in all."""
+    first, second = Config(64, 32, 32, 5, 2), Config(16, 256, 128, 4, 4)
+    ways = [
+        {"tilewise": "tiles of 64 x 32", "triton": str(first), "cutlass": "64x64x64", "vendor": ""},
+        {"triton": str(first), "triton padded": str(second), "triton copied": str(second)},
+    ]
+    path = tmp_path / "record.json"
+    path.write_text(json.dumps({"rows": [{"ways": way} for way in ways]}))
+    options = SCRIPT["parsed"](["--sizes", "64", "--fastest-of", str(path)])
+    assert (options.configs, options.tilings) == ([first, second], ["64x64x64"])
+    every = SCRIPT["parsed"](["--sizes", "64"])
+    assert (every.configs, every.tilings) == (TRITON.CONFIGS, [])
+    path.write_text(json.dumps({"rows": [{"ways": {"triton": "64x32x32"}}]}))
+    with pytest.raises(SystemExit):
+        SCRIPT["parsed"](["--sizes", "64", "--fastest-of", str(path)])
+
+
 def test_tilewise_plans_without_hoppers_kernels() -> None:
     chip = SCRIPT["replace"](H200, capability=80)
     for size in (64, 1000, 4096):

@@ -22,7 +22,7 @@ from tilewise.gemm.chip import H200, KNOWN, OLDEST, Chip, chip_by
 from tilewise.gemm.families.mma import kernel
 from tilewise.gemm.families.mma.family import Mma
 from tilewise.gemm.families.mma.kernel import COPIED, PACKED, REALIGNED, WIDTHS, Matrix, Way
-from tilewise.gemm.families.mma.model import SHARES, priced, table_of
+from tilewise.gemm.families.mma.model import COSTS, SHARES, Table, priced, table_of
 from tilewise.gemm.families.mma.tiles import TILES, Tiles
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
@@ -121,6 +121,22 @@ def test_an_h200_reaches_the_shares_that_were_measured_there() -> None:
     for tiles, each in zip(table.tiles, seconds, strict=True):
         reached = asked.m * asked.n * asked.k / peak / each
         assert reached == pytest.approx(SHARES[str(tiles)][1], rel=0.02)
+
+
+def test_longer_stores_are_hidden_where_a_multiprocessor_holds_several_blocks() -> None:
+    """Not those of its last blocks, nor those that are as long as the multiply-adds."""
+    tables = [Table(A100, COSTS._replace(hidden=x)) for x in (0.0, 1.0)]
+    several = np.array([[tiles.residents > 1] for tiles in tables[0].tiles])
+    for size, k, pitch, hides in (
+        (8192, 1024, 8193, True), (8192, 1024, 8192, False), (256, 1024, 257, False),
+        (8192, 16, 8193, False),
+    ):  # fmt: skip
+        asked = product(size, size, k, d=Operand(pitch, 1))
+        bare, hidden = (
+            table.seconds(asked, np.array([1.0]), [(ALIGNED, ALIGNED)])[0] for table in tables
+        )
+        assert ((hidden < bare) == (several & hides)).all()
+        assert (hidden <= bare).all()
 
 
 def test_a_choice_is_found_again() -> None:

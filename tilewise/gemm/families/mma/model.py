@@ -60,6 +60,9 @@ class Costs(NamedTuple):
         How many times as long that takes if D's rows are not 16-byte aligned.
     elements : float
         How many times as long that takes if D is stored by single elements.
+    hidden : float
+        The part of these longer stores that other blocks of the multiprocessor hide: it is at most
+        this share of the time by which a block's multiply-adds outlast its stores.
     copy : float
         The clocks of a multiprocessor for each copy by which copies of a few elements outnumber
         those of 16 bytes.
@@ -78,6 +81,7 @@ class Costs(NamedTuple):
     epilogue: float
     unaligned: float
     elements: float
+    hidden: float
     copy: float
     realigned: float
     memory: float
@@ -91,6 +95,7 @@ COSTS = Costs(
     epilogue=87.3e-12,
     unaligned=2.0,
     elements=2.9,
+    hidden=0.15,
     copy=0.132,
     realigned=0.963,
     memory=1.01,
@@ -211,10 +216,15 @@ class Table:
         before = (generations - 1.0) * residents
         each, alone = self._each + more, self._alone + more
         step = before * each + np.maximum(alone, (waiting - before) * each)
-        found = step * np.ceil(k / (parts * self._k)) + costs.prologue * generations
+        k_steps = np.ceil(k / (parts * self._k))
+        found = step * k_steps + costs.prologue * generations
         # Partial sums are aligned.
-        store = self._store * np.where(parts > 1, 1.0, self._store_factor(p))
-        found += waiting * (self._m * self._n * store)
+        aligned = self._m * self._n * self._store
+        store = aligned * np.where(parts > 1, 1.0, self._store_factor(p))
+        # The last blocks of a multiprocessor store at the same time.
+        outlasts = np.maximum(each * k_steps - store, 0.0)
+        hidden = np.minimum(store - aligned, costs.hidden * outlasts)
+        found += waiting * store - np.where(residents > 1, before * hidden, 0.0)
         of_a = p.m * k * (p.batch if p.a.batch_stride else 1)
         of_b = p.n * k * (p.batch if p.b.batch_stride else 1)
         bytes_moved = ITEM * (of_a + of_b) + p.batch * p.m * p.n * ITEM_SIZES[p.out_dtype]
