@@ -25,22 +25,25 @@ LEFT_OUT = frozenset(
         "limits", "tried",
     }
 )  # fmt: skip
+# Where a row is of a batch, and not of a batch of products.
+OF_BATCHES = "decoding"
 DIGITS = 8
 
 
 def kept(record: dict[str, Any]) -> dict[str, Any]:
     """The record without what is left out of its rows, figures rounded."""
     return {
-        key: [row_kept(row) if isinstance(row, dict) else row for row in value]
+        key: [row_kept(row, key) if isinstance(row, dict) else row for row in value]
         if isinstance(value, list)
         else value
         for key, value in record.items()
     }
 
 
-def row_kept(row: dict[str, Any]) -> dict[str, Any]:
+def row_kept(row: dict[str, Any], of: str = "") -> dict[str, Any]:
     """A row without what is left out; of the emulator's counts, those the hardware differs in."""
-    found = {name: short(x) for name, x in row.items() if name not in LEFT_OUT}
+    left_out = LEFT_OUT - {"batch"} if of == OF_BATCHES else LEFT_OUT
+    found = {name: short(x) for name, x in row.items() if name not in left_out}
     if "emulator" in row and "hardware" in row:
         there = row["hardware"]
         found["emulator"] = {name: x for name, x in row["emulator"].items() if x != there[name]}

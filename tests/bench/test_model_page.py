@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the records are of PyTorch's models
 from tilewise.bench.stand import Stand  # noqa: E402
 from tilewise.bench.timing import Timings  # noqa: E402
 
-PAGE = script("model_page.py")
+PAGE, KEEP = script("model_page.py"), script("keep.py")
 MACHINE = {"gpu": "NVIDIA H200, made up", "driver": "1.2"}
 
 
@@ -57,7 +57,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 
 def test_all_of_it(measured: dict[str, dict[str, Any]], tmp_path: Path) -> None:
     for kind, record in measured.items():
-        (tmp_path / f"{kind}_h200.json").write_text(json.dumps(record))
+        (tmp_path / f"{kind}_h200.json").write_text(json.dumps(KEEP["kept"](record)))
     text = PAGE["page"](PAGE["records"](tmp_path))
     assert [x for x in text.splitlines() if x.startswith("## ")] == [
         "## Epilogues", "## The same bits in any batch", "## Models", "## The host",
