@@ -4,8 +4,8 @@
         [--variants] [--major nk kn] [--dtype bfloat16] [--json FILE]
 
 The products are those of layers of real mixtures of experts, in decode and in prefill, with even
-and skewed loads; --random adds some that are drawn. Every result is checked against float64 before
-it is timed. Ours and the rivals are timed in turn, with inputs in rotation, in CUDA graphs where
+and skewed loads; --random adds some of each form that are drawn. Every result is checked against
+float64 before it is timed. Ours and the rivals are timed in turn, with inputs in rotation, in CUDA graphs where
 they are short. With --variants, every choice of tiles is timed too, and the one of the model is
 compared with the fastest. With --quick, a part of the products is timed shortly: it takes less than
 a minute.
@@ -274,7 +274,8 @@ def asked(options: argparse.Namespace) -> list[tuple[Case, str]]:
     if options.quick:  # every third, which are decode and prefill, even and skewed, in turn
         cases = [case for i, case in enumerate(cases) if i % 3 == i // 3 % 3]
     if options.random:
-        cases += random_cases(options.random, options.seed)
+        drawn = [random_cases(options.random, options.seed, form) for form in options.form]
+        cases += [case for of_form in drawn for case in of_form]
     cases = [case for case in cases if options.only in str(case)]
     return [
         (case, major)

@@ -2,7 +2,7 @@
 
     python benchmarks/model_page.py
 
-The records are ``benchmarks/results/KIND_GPU.json``, one of each kind: ``epilogues``,
+The records are ``benchmarks/results/KIND_GPU.json``, one of each kind and GPU: ``epilogues``,
 ``invariant``, ``grouped``, ``models`` and ``operator_cost``, as the scripts of these names write
 them. A part of the page whose record is missing is left out.
 """
@@ -42,20 +42,21 @@ rival's time by ours: above 1, ours is faster.
 
 
 def records(folder: Path) -> dict[str, Row]:
-    """Return the records that there are, by their kind.
+    """Return the records that there are, by their kind, or if there are several by the file's stem.
 
     Raises
     ------
     ValueError
-        If there are several of a kind, one is of tiny products, or a result was wrong.
+        If there are several of a kind and GPU, one is of tiny products, or a result was wrong.
     """
     found: dict[str, Row] = {}
     for kind in PARTS:
         paths = sorted(folder.glob(f"{kind}_*.json"))
-        if len(paths) > 1:
-            raise ValueError(f"there is more than one record: {', '.join(x.name for x in paths)}")
+        gpus = set()
         for path in paths:
-            found[kind] = record = json.loads(path.read_text(encoding="utf-8"))
+            record = json.loads(path.read_text(encoding="utf-8"))
+            found[kind if len(paths) == 1 else path.stem] = record
+            gpus.add(record["machine"]["gpu"])
             if record.get("tiny"):
                 raise ValueError(f"{path.name} is of tiny products, on a CPU")
             rows = [*record.get("rows", ()), *record.get("beside", ())]
@@ -63,11 +64,14 @@ def records(folder: Path) -> dict[str, Row]:
             wrong += [name for name, x in record.get("checks", {}).items() if x["wrong"]]
             if wrong:
                 raise ValueError(f"{path.name} has wrong results: {', '.join(wrong)}")
+        if len(gpus) < len(paths):
+            names = ", ".join(x.name for x in paths)
+            raise ValueError(f"there is more than one record of a GPU: {names}")
     return found
 
 
 def page(given: Mapping[str, Row]) -> str:
-    """Return the page of records by their kind.
+    """Return the page of records, as :func:`records` returns them.
 
     Raises
     ------
@@ -78,9 +82,13 @@ def page(given: Mapping[str, Row]) -> str:
         raise ValueError(f"there is no record to draw; there may be {', '.join(PARTS)}")
     parts = [HEAD]
     for kind, (title, draw) in PARTS.items():
-        if kind in given:
-            record = given[kind]
-            parts += [f"\n## {title}\n\n", draw(record), "\n", _from(record)]
+        of_kind = [x for name, x in given.items() if name == kind or name.startswith(f"{kind}_")]
+        if of_kind:
+            parts.append(f"\n## {title}\n")
+        for record in of_kind:
+            gpu = record["machine"]["gpu"].partition(",")[0]
+            heading = f"\n### {title} on an {gpu}\n" if len(of_kind) > 1 else ""
+            parts += [f"{heading}\n", draw(record), "\n", _from(record)]
     return "".join(parts)
 
 

@@ -22,7 +22,10 @@ def test_what_is_asked_for() -> None:
     assert {len(case.sizes) for case, _ in whole} == {8, 16, 64, 128, 256}
     words = "--quick --form forward gradient --random 3 --major nk kn --only drawn"
     some = SCRIPT["asked"](SCRIPT["parsed"](words.split()))
-    assert [major for _, major in some] == ["nk", "kn"] * 3
+    assert [(case.form, major) for case, major in some] == [
+        *(("forward", major) for _ in range(3) for major in ("nk", "kn")),
+        *(("gradient", "nk") for _ in range(3)),
+    ]
     quick = SCRIPT["asked"](SCRIPT["parsed"](["--quick"]))
     assert set(quick) < set(whole)
     assert {case.load for case, _ in quick} == {"even", "routed", "skewed"}

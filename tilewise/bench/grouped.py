@@ -120,7 +120,7 @@ def layer_cases(form: str, seed: int = 0) -> list[Case]:
     return found
 
 
-def random_cases(count: int, seed: int) -> list[Case]:
+def random_cases(count: int, seed: int, form: str = FORWARD) -> list[Case]:
     """Return cases that are drawn: sizes are log-uniform, n and k are multiples of 64."""
     random = np.random.default_rng(seed)
 
@@ -134,7 +134,7 @@ def random_cases(count: int, seed: int) -> list[Case]:
         load = (EVEN, ROUTED, SKEWED)[int(random.integers(3))]
         if groups * n * k <= 4e9 and rows * n * k <= 4e12:
             sizes = loads(groups, rows, load, random)
-            found.append(Case(f"drawn {len(found)}", load, FORWARD, sizes, n, k))
+            found.append(Case(f"drawn {len(found)} of seed {seed}", load, form, sizes, n, k))
     return found
 
 

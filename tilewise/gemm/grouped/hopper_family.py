@@ -49,19 +49,21 @@ class GroupedHopper(FamilyOf[Grouped]):
         for out, offset, most, tiles in itertools.product(
             outs, OFFSET_TYPES, tables, model.candidates()
         ):
-            for of, a_k_major, b_k_major, by_rows, is_aligned in itertools.product(
-                ("n" if tiles.swapped else "m", "k"), both, both, both, both
-            ):
+            for of, a_k_major, b_k_major, by_rows, (is_aligned, by_tma) in itertools.product(
+                ("n" if tiles.swapped else "m", "k"), both, both, both,
+                ((False, False), (True, False), (True, True)),
+            ):  # fmt: skip
                 is_taken = {
                     "m": a_k_major and by_rows,
                     "n": b_k_major and not by_rows,
                     "k": not (a_k_major or b_k_major),
                 }[of]
-                if not is_taken or tiles.objection(b_k_major):
+                if not is_taken or (of == "n" and by_tma) or tiles.objection(of, b_k_major):
                     continue
                 kernel = hopper.kernel_of(
-                    of, dtype, out, offset, tiles, most, a_k_major, b_k_major, by_rows, is_aligned
-                )
+                    of, dtype, out, offset, tiles, most, a_k_major, b_k_major, by_rows,
+                    is_aligned, by_tma,
+                )  # fmt: skip
                 # Tiles of a product and those of its transpose may be one kernel.
                 if (key := frozenset(kernel.defines.items())) not in seen:
                     seen.add(key)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,10 +14,12 @@ from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.mma.kernel import (
     GROUP,
     LARGEST,
+    NO_PAIRS,
     PRODUCT,
     Matrix,
     macros_of,
     matrix_of,
+    spills,
     wide_reads,
 )
 from tilewise.gemm.families.mma.model import table_of
@@ -36,6 +39,11 @@ from tilewise.precision import HALVES
 
 SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
 TABLES = 8  # bytes of shared memory for each group
+NARROW, SINGLE, NARROW_RESIDENTS = TILES[3:8], TILES[3:6], 2
+"""The tiles for matrices whose copies take many registers (:func:`.spills`), those for copies of
+single elements of both matrices, and how many blocks a multiprocessor then has at once: with these
+a thread has 255 registers, and none spills.
+"""
 COPY = 40
 """The number of multiply-adds that take as long as the copy of an element to shared memory."""
 
@@ -88,8 +96,11 @@ class GroupedMma(FamilyOf[Grouped]):
             # of rows of A do, so that only a k-major A has.
             of_a = [x for x in reads if x.width == 1 or x.is_k_major == (of == "m")]
             of_b = [x for x in reads if x.width == 1 or of == "m" or not x.is_k_major]
-            for tiles, a, b in itertools.product(fitting(chip, most), of_a, of_b):
-                yield _kernel(of, dtype, out, offset, tiles, most, a, b, chip.capability >= 90)
+            for a, b in itertools.product(of_a, of_b):
+                for tiles in fitting(chip, most, a, b):
+                    overlap = chip.capability >= 90
+                    resident = with_registers(tiles, a, b, overlap)
+                    yield _kernel(of, dtype, out, offset, resident, most, a, b, overlap)
 
 
 _HOPPER = GroupedHopper()
@@ -148,12 +159,26 @@ def best(product: Grouped, chip: Chip) -> Tiles:
         m, n = tiles.block_m, tiles.block_n
         return max(1.0, count / chip.multiprocessors) * max(m * n, COPY * (m + n))
 
-    return min(fitting(chip, FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS), key=cost)
+    a, b = matrices(p)
+    assert a is not None
+    assert b is not None
+    most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
+    return min(fitting(chip, most, a, b), key=cost)
 
 
-def fitting(chip: Chip, most_groups: int) -> list[Tiles]:
-    """Return the tiles that a multiprocessor has room for beside the tables of the groups."""
-    return [x for x in TILES if x.shared + TABLES * most_groups + 1024 <= chip.shared]
+def fitting(chip: Chip, most_groups: int, a: Matrix, b: Matrix) -> list[Tiles]:
+    """Return the tiles that a multiprocessor has the shared memory and the registers for."""
+    tiles: Sequence[Tiles] = NARROW if spills(a, b, chip.capability) else TILES
+    if a.width == b.width == 1:
+        tiles = SINGLE
+    return [x for x in tiles if x.shared + TABLES * most_groups + 1024 <= chip.shared]
+
+
+def with_registers(tiles: Tiles, a: Matrix, b: Matrix, overlap: bool) -> Tiles:
+    """Return the tiles with as few blocks of a multiprocessor at once as their registers allow."""
+    if not spills(a, b, NO_PAIRS if overlap else 0):
+        return tiles
+    return replace(tiles, residents=min(tiles.residents, NARROW_RESIDENTS))
 
 
 def seconds(product: Grouped, tiles: Tiles, chip: Chip) -> float:
@@ -205,6 +230,7 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) ->
     })  # fmt: skip
     most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
     read_a, read_b = (x._replace(pitch=0) for x in (a, b))
+    tiles = with_registers(tiles, a, b, overlap)
     kernel = _kernel(
         p.of, p.dtype, p.out_dtype, p.offset_dtype, tiles, most, read_a, read_b, overlap
     )

@@ -27,6 +27,8 @@ SIZES = (
 PING_PONG = ((64, 128), (64, 256), (128, 128), (128, 160))
 CLUSTERS = ((128, 256), (256, 128))
 """The tiles for clusters of two along the dimension that is not in groups."""
+TURNING = ((64, 256), (128, 256))
+"""The tiles for clusters of two that turn where a group has no second row of tiles left."""
 FEW = ((64, 16), (64, 32), (64, 64), (128, 16), (128, 32), (128, 64), (128, 96), (256, 64))
 """The tiles of D's transpose for groups of few rows."""
 
@@ -64,8 +66,8 @@ class Costs(NamedTuple):
     """
 
     launch: float = 2.0
-    tensor: float = 0.94
-    port: float = 0.58
+    tensor: float = 0.8
+    port: float = 0.29
     dram: float = 0.88
     write: float = 0.88
     write_line: float = 0.0
@@ -82,8 +84,8 @@ class Costs(NamedTuple):
 OF_M = Costs()
 """The costs of products in which the rows of A and D are in groups."""
 OF_K = Costs(
-    tensor=0.65, port=0.475, write=0.71, write_line=60.0, ping_pong=1.3, tile=1.0, rows=150.0,
-    columns=25.0,
+    tensor=0.815, port=0.37, write=0.93, write_line=55.0, overlap_memory=8.0, ping_pong=1.3,
+    cluster=0.056, tile=2.0, rows=140.0, columns=25.0,
 )  # fmt: skip
 """The costs of products in which k is in groups: few k-steps a tile, MN-major A and B, large D."""
 EVEN = 0.5
@@ -108,6 +110,8 @@ def candidates() -> tuple[Tiles, ...]:
     plain = [Tiles(m, n) for m, n in SIZES]
     plain += [Tiles(m, n, ping_pong=True) for m, n in PING_PONG]
     plain += [Tiles(m, n, 1, 2) for m, n in CLUSTERS]
+    plain += [Tiles(m, n, 2, 1, turning=True) for m, n in TURNING]
+    plain += [Tiles(128, 256, 2, 1)]
     swapped = [Tiles(m, n, swapped=True) for m, n in (*FEW, *SIZES)]
     swapped += [Tiles(m, n, ping_pong=True, swapped=True) for m, n in PING_PONG]
     swapped += [Tiles(m, n, 2, 1, swapped=True) for m, n in CLUSTERS]
@@ -173,7 +177,7 @@ def ranked(product: Grouped, chip: Chip) -> tuple[Estimate, ...]:
         seen = product.transposed if tiles.swapped else product
         if chip.multiprocessors < tiles.cluster or hopper.objection(seen):
             continue
-        is_fitting = not tiles.objection(hopper.matrices(seen)[1].is_k_major)
+        is_fitting = not tiles.objection(seen.of, hopper.matrices(seen)[1].is_k_major)
         if is_fitting and hopper.tile_count(seen, tiles) <= hopper.LARGEST:
             found.append(Estimate(tiles, seconds(seen, tiles, chip)))
     return tuple(sorted(found, key=lambda x: x.seconds))
@@ -195,6 +199,8 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> f
     costs = costs_on(chip)
     mean = p.mean
     rows, columns = tiles.block_m * tiles.cluster_m, tiles.block_n * tiles.cluster_n
+    # Of A and of B, the shares of a tile that a block loads by itself.
+    of_a, of_b = 1 / tiles.cluster_n, 1 / tiles.cluster_m
     filled = 1.0
     if p.of == "k":
         count: float = p.groups * -(-p.m // rows) * -(-p.n // columns)
@@ -202,6 +208,12 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> f
     else:
         extent = rows if p.of == "m" else columns
         of_groups = covered(mean, extent) / extent
+        if tiles.turning:
+            # Rows of tiles that have none below them: they take half a cluster, which shares A.
+            single = 2 * of_groups - covered(mean, tiles.block_m) / tiles.block_m
+            extent, of_groups = tiles.block_m, of_groups - single / 2
+            of_a = 1 - single / of_groups / 4
+            of_b = 1.5 - of_a
         count = p.groups * of_groups * (-(-p.n // columns) if p.of == "m" else -(-p.m // rows))
         k_steps = -(-p.k // BLOCK_K)
         if p.of == "m" and tiles.sharers > 1:  # a consumer warpgroup without rows does not multiply
@@ -210,7 +222,7 @@ def seconds(p: Grouped, tiles: Tiles, chip: Chip, own: Costs | None = None) -> f
     waves = max(1.0, waves + own.last_wave) if waves > 1 else 1.0
     flops = 2 * tiles.block_m * tiles.block_n * BLOCK_K * filled
     multiply = flops / (1e6 * costs.tensor * own.tensor)
-    copied = 2 * BLOCK_K * (tiles.block_m / tiles.cluster_n + tiles.block_n / tiles.cluster_m)
+    copied = 2 * BLOCK_K * (tiles.block_m * of_a + tiles.block_n * of_b)
     copy = copied / (1e3 * costs.port * own.port)
     step = _together(own.overlap, multiply, copy, costs.k_step)
     if tiles.cluster > 1:

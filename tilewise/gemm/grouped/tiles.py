@@ -11,7 +11,8 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K
 MOST_GROUPS = 1024  # as in groups.cuh
 MOST_STAGES = 12
 FEW_GROUPS = 256  # for up to so many groups, groups.cuh is compiled with smaller tables
-_SHARED_BYTES = 232448 - 1024  # shared memory that a block can have beside its barriers
+_SHARED_BYTES = 232448  # that a block can have
+_ALIGNED = 1024  # bytes to which the ring is aligned, behind the groups' tables and the barriers
 _CONSUMERS = {64: 1, 128: 2, 192: 3, 256: 2}
 _MOST_ACCUMULATORS = {1: 192, 2: 192, 3: 96}
 
@@ -32,6 +33,9 @@ class Tiles:
         multiplies the next; otherwise they share each tile.
     swapped : bool
         Whether the kernel computes D's transpose, from A and B swapped.
+    turning : bool
+        Whether a cluster of two, where rows are in groups, takes two tiles beside each other where
+        a group has no second row of tiles left; 2 x 1 are its blocks.
     """
 
     block_m: int
@@ -40,6 +44,7 @@ class Tiles:
     cluster_n: int = 1
     ping_pong: bool = False
     swapped: bool = False
+    turning: bool = False
 
     @cached_property
     def consumers(self) -> int:
@@ -74,18 +79,32 @@ class Tiles:
         """The columns of D that a warp stages at a time."""
         return next(width for width in (64, 32, 16) if self.block_n % width == 0)
 
-    @property
-    def out_bytes(self) -> int:
-        """The bytes of the consumers' buffers for D, one a warp."""
-        return 4 * self.consumers * (2 * 16 * self.out_columns)
+    def out_bytes(self, buffers: int) -> int:
+        """Return the bytes of the consumers' buffers for D, so many a warp."""
+        return 4 * self.consumers * (2 * 16 * self.out_columns) * buffers
 
-    def stages(self, most_groups: int) -> int:
-        """Return the number of pipeline stages: as many as fit beside the tables of the groups."""
-        rest = _SHARED_BYTES - self.out_bytes - 4 * (2 * most_groups + 1)
+    def stages(self, most_groups: int, buffers: int) -> int:
+        """Return the number of pipeline stages: as many as fit.
+
+        Beside them are the tables of the groups, the barriers, and ``buffers`` buffers for D of
+        each warp.
+        """
+        beside = 4 * (2 * most_groups + 1) + 8 * (2 * MOST_STAGES + 2)
+        rest = _SHARED_BYTES - -(-beside // _ALIGNED) * _ALIGNED - self.out_bytes(buffers)
         return min(MOST_STAGES, rest // self.stage_bytes)
 
-    def objection(self, b_k_major: bool) -> str:
-        """Return why the kernel can't have such tiles; empty if it can."""
+    def objection(self, of: str, b_k_major: bool) -> str:
+        """Return why the kernel can't have such tiles; empty if it can.
+
+        Parameters
+        ----------
+        of : str
+            The dimension that is in groups, as the kernel sees it.
+        b_k_major : bool
+            Whether k is B's contiguous dimension.
+        """
+        if self.turning and (of != "m" or (self.cluster_m, self.cluster_n) != (2, 1)):
+            return "only clusters of 2 x 1 turn, where rows are in groups"
         if self.block_m not in _CONSUMERS:
             return f"a tile's rows are one of {', '.join(map(str, _CONSUMERS))}"
         if self.block_m * self.block_n // (128 * self.sharers) > _MOST_ACCUMULATORS[self.consumers]:
@@ -96,12 +115,13 @@ class Tiles:
             return "MN-major tiles of B are copied by TMA by 32 columns"
         if b_k_major and self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
-        return "" if self.stages(FEW_GROUPS) >= 2 else "too few stages fit into shared memory"
+        return "" if self.stages(FEW_GROUPS, 1) >= 2 else "too few stages fit into shared memory"
 
     def __str__(self) -> str:
         words = [f"tiles of {self.block_m} x {self.block_n}"]
         if self.cluster > 1:
-            words.append(f"clusters of {self.cluster_m} x {self.cluster_n}")
+            turn = " that turn" if self.turning else ""
+            words.append(f"clusters of {self.cluster_m} x {self.cluster_n}{turn}")
         if self.ping_pong:
             words.append("ping-pong")
         if self.swapped:

@@ -11,10 +11,11 @@
 // stages, and CONSUMERS warpgroups multiply, each its rows of a tile, or with PING_PONG whole tiles in
 // turn. A tile's rows may reach into the next group: they are loaded and multiplied, and not stored.
 // With OF_K, the last k-step of a group may reach into the next group: both tiles are set to zero from there
-// on, so that a NaN of that group does not spread.
+// up to where they are multiplied, so that a NaN of that group does not spread.
 //
 // Macros: those of hopper_config.cuh, without SPLIT, STREAM_K and unaligned operands; GROUPED; those of
-// groups.cuh; STORE_PIECES, 1 where D's lines are 16-byte aligned.
+// groups.cuh; STORE_PIECES, 1 where D's lines are 16-byte aligned; OUT_BUFFERS, of each warp for D, 1 without
+// TMA_OUT; TURNING, 1 where clusters of two blocks take two tiles below each other or beside each other.
 
 #define OF_M 0
 #define OF_N 1
@@ -24,6 +25,12 @@
 #endif
 #ifndef STORE_PIECES
 #define STORE_PIECES 1
+#endif
+#ifndef TURNING
+#define TURNING 0
+#endif
+#ifndef OUT_BUFFERS
+#define OUT_BUFFERS 1
 #endif
 #define READ_C 0
 
@@ -37,19 +44,68 @@
 static_assert(GROUPED == OF_M ? A_K_MAJOR : GROUPED == OF_N ? B_K_MAJOR : !A_K_MAJOR && !B_K_MAJOR,
               "groups begin anywhere, and a TMA box at a multiple of 16 bytes of a line");
 static_assert(SPLIT == 1 && !STREAM_K && !HAS_UNALIGNED, "k is not divided, and TMA loads both operands");
+static_assert(!TURNING || GROUPED == OF_M && CLUSTER_M == 2 && CLUSTER_N == 1, "two blocks, which share A or B");
+static_assert(!TMA_OUT || STORE_PIECES && GROUPED != OF_N, "TMA stores 16 rows of 16-byte aligned lines");
 constexpr int CONSUMER_REGISTERS = CONSUMERS == 3 ? 160 : CONSUMERS == 2 ? 232 : 240;
 constexpr int PRODUCER_REGISTERS = CONSUMERS == 3 ? 32 : CONSUMERS == 2 ? 40 : 56;
 // Unrolling of the consumers' mainloop. With small tiles, the instructions around wgmma take much of the time.
 constexpr int K_STEPS_UNROLLED = GROUPED != OF_K && ROWS * BLOCK_N <= 64 * 128 ? 4 : 1;
 
-// Sizes that all groups share, in clusters' tiles; 0 for the dimension that is in groups.
+// The tensor map of D, as a parameter.
+#if TMA_OUT
+#define D_MAP_PARAMETER const __grid_constant__ TensorMap d_map,
+#else
+#define D_MAP_PARAMETER
+#endif
+
+// Sizes that all groups share, in clusters' tiles, or with TURNING in blocks' tiles; 0 for the dimension that is
+// in groups.
 struct Across {
     int m, n;
     __device__ int rows(int length) const {
-        return GROUPED == OF_M ? (length + BLOCK_M * CLUSTER_M - 1) / (BLOCK_M * CLUSTER_M) : m;
+        constexpr int EACH = BLOCK_M * (TURNING ? 1 : CLUSTER_M);
+        return GROUPED == OF_M ? (length + EACH - 1) / EACH : m;
     }
     __device__ int columns(int length) const {
         return GROUPED == OF_N ? (length + BLOCK_N * CLUSTER_N - 1) / (BLOCK_N * CLUSTER_N) : n;
+    }
+    // The number of clusters' tiles of a group.
+    __device__ int tiles(int length) const {
+        int down = rows(length), across = columns(length);
+        return TURNING ? down / 2 * across + down % 2 * ((across + 1) / 2) : down * across;
+    }
+};
+
+// The coordinates, in blocks' tiles, of tile number ``index`` of a cluster of two that turns; ``rank`` is the
+// block's. The cluster takes two tiles below each other, which share B. If the number of rows of tiles is odd, it
+// takes the tiles of the last row two by two, and these share A. Pairs of rows go by groups of GROUP_M, as in
+// Tile; the last row goes with the last of these groups, so that both share B in L2.
+struct TurningTile {
+    int row, column;
+    bool shares_b;
+    __device__ TurningTile(int index, int rows, int columns, int rank) {
+        const int whole = rows / 2 / GROUP_M * GROUP_M;  // pairs of rows in groups of GROUP_M
+        if (index < whole * columns) {
+            int group = index / (GROUP_M * columns);
+            index -= group * GROUP_M * columns;
+            shares_b = true;
+            row = 2 * (group * GROUP_M + index % GROUP_M) + rank;
+            column = index / GROUP_M;
+            return;
+        }
+        index -= whole * columns;
+        const int pairs = rows / 2 - whole, of_two = 2 * pairs + rows % 2;  // tiles of two columns
+        const int first = min(index / of_two, columns / 2);
+        index -= first * of_two;
+        column = 2 * first;
+        shares_b = index < (column + 1 < columns ? 2 : 1) * pairs;
+        if (shares_b) {
+            if (index >= pairs) index -= pairs, ++column;
+            row = 2 * (whole + index) + rank;
+        } else {
+            row = rows - 1;
+            column += rank;
+        }
     }
 };
 
@@ -62,6 +118,7 @@ struct Schedule {
     // The present tile: its group, the coordinates of its first element, the k-steps, which begin at
     // ``first_k``, and where the group ends.
     int group, row, column, first_k, k_steps, end;
+    bool shares_b;  // with TURNING, whether the cluster's two tiles share B; otherwise they share A
 
     __device__ Schedule(const Groups& groups, Across across, int count, int k)
         : groups(groups), across(across), count(count), k(k), next(blockIdx.x / CLUSTER) {}
@@ -73,15 +130,36 @@ struct Schedule {
         if (group < 0) return false;
         int begin = groups.begin(group);
         end = groups.ends[group];
-        Tile tile(next - groups.starts[group], across.rows(end - begin), across.columns(end - begin));
-        row = (tile.row * CLUSTER_M + below) * BLOCK_M + (GROUPED == OF_M ? begin : 0);
-        column = (tile.column * CLUSTER_N + beside) * BLOCK_N + (GROUPED == OF_N ? begin : 0);
+        const int index = next - groups.starts[group];
+        const int rows = across.rows(end - begin), columns = across.columns(end - begin);
+        if (TURNING) {
+            TurningTile tile(index, rows, columns, below);
+            row = tile.row * BLOCK_M + begin;
+            column = tile.column * BLOCK_N;
+            shares_b = tile.shares_b;
+        } else {
+            Tile tile(index, rows, columns);
+            row = (tile.row * CLUSTER_M + below) * BLOCK_M + (GROUPED == OF_M ? begin : 0);
+            column = (tile.column * CLUSTER_N + beside) * BLOCK_N + (GROUPED == OF_N ? begin : 0);
+        }
         first_k = GROUPED == OF_K ? begin : 0;
         k_steps = ((GROUPED == OF_K ? end - begin : k) + BLOCK_K - 1) / BLOCK_K;
         next += gridDim.x / CLUSTER;
         return true;
     }
 };
+
+// Loads both halves of a tile to this block alone, by boxes that are half as large as the tile.
+template <bool K_MAJOR, int COLUMNS = 64>
+__device__ inline void load_halves(u32 to, const MappedOperand& from, int extent, int first, int k, int matrix,
+                                   u32 barrier) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        each_box<K_MAJOR, 2, COLUMNS>(extent, first, k, half, [&](int at, int x, int y) {
+            tma_load<false>(to + at, from.map, x, y, matrix, barrier, 0);
+        });
+    }
+}
 
 // Comes between the wait for wgmma and the first read of its accumulators.
 __device__ inline void accumulator_fence(Sums& sum) {
@@ -93,10 +171,10 @@ __device__ inline void accumulator_fence(Sums& sum) {
 }
 
 // Sets an MN-major tile of EXTENT columns, in TMA boxes of COLUMNS, to zero from ``valid`` of its BLOCK_K
-// of k on. A box has a row of 2 * COLUMNS bytes for each k.
-template <int EXTENT, int COLUMNS> __device__ inline void clear_tail(u32 tile, int valid, int thread) {
+// of k up to ``end``. A box has a row of 2 * COLUMNS bytes for each k.
+template <int EXTENT, int COLUMNS> __device__ inline void clear_tail(u32 tile, int valid, int end, int thread) {
     constexpr int PIECES = 2 * COLUMNS / 16;  // of a row
-    int of_box = (BLOCK_K - valid) * PIECES;
+    int of_box = (end - valid) * PIECES;
     for (int i = thread; i < EXTENT / COLUMNS * of_box; i += 128 * SHARERS) {
         int box = i / of_box, piece = i % of_box;
         st_shared(tile + (box * BLOCK_K + valid) * 2 * COLUMNS + 16 * piece, uint4{0, 0, 0, 0});
@@ -107,7 +185,7 @@ template <int EXTENT, int COLUMNS> __device__ inline void clear_tail(u32 tile, i
 // their group; they are not stored.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)
 hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ MappedOperand b,
-               const __grid_constant__ Out out, const OFFSET* offsets, int groups, int k, int m_clusters,
+               D_MAP_PARAMETER const __grid_constant__ Out out, const OFFSET* offsets, int groups, int k, int m_clusters,
                int n_clusters FUSED_PARAMETER)
 {
     extern __shared__ __align__(1024) char stages[];
@@ -128,6 +206,9 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
     if (threadIdx.x == 0) {
         prefetch(a);
         prefetch(b);
+#if TMA_OUT
+        prefetch_tensor_map(d_map);
+#endif
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full_at + 8 * i, 1);
             mbarrier_init(empty_at + 8 * i, SHARERS * MULTICAST_PEERS);
@@ -137,7 +218,7 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
     }
     griddepcontrol_wait();
     of_groups.read(offsets, groups, GROUPED == OF_M ? out.m : GROUPED == OF_N ? out.n : k,
-                   [&](int length) { return across.rows(length) * across.columns(length); });
+                   [&](int length) { return across.tiles(length); });
     if (CLUSTER > 1) cluster_sync();
     griddepcontrol_launch_dependents();
     Schedule work(of_groups, across, groups, k);
@@ -153,19 +234,36 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
         while (work.advance(below, beside)) {
             if (threadIdx.x == 0) {
-                int of_a = GROUPED == OF_N ? work.group : 0, of_b = GROUPED == OF_M ? work.group : 0;
+                const int of_a = matrix_of(a, GROUPED == OF_N ? work.group : 0);
+                const int of_b = matrix_of(b, GROUPED == OF_M ? work.group : 0);
+                // A loop for each way to share: with a branch within one loop, ptxas 13.0 loses coordinates.
+                auto fill = [&](auto load) {
 #pragma unroll 1
-                for (int k_step = 0; k_step < work.k_steps; ++k_step) {
-                    int p = work.first_k + k_step * BLOCK_K;
-                    mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
-                    u32 barrier = full_at + 8 * stage, to = ring + stage * STAGE_BYTES;
-                    mbarrier_arrive_expect_tx(barrier, STAGE_BYTES);
-                    load_tile<A_K_MAJOR, CLUSTER_N>(to, a, BLOCK_M, work.row, p, matrix_of(a, of_a),
-                                                    beside, barrier, with_a);
-                    load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, BLOCK_N, work.column,
-                                                                   p, matrix_of(b, of_b), below, barrier,
-                                                                   with_b);
-                    if (++stage == STAGES) stage = 0, parity ^= 1;
+                    for (int k_step = 0; k_step < work.k_steps; ++k_step) {
+                        mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
+                        mbarrier_arrive_expect_tx(full_at + 8 * stage, STAGE_BYTES);
+                        load(ring + stage * STAGE_BYTES, work.first_k + k_step * BLOCK_K, full_at + 8 * stage);
+                        if (++stage == STAGES) stage = 0, parity ^= 1;
+                    }
+                };
+                if (!TURNING) {
+                    fill([&](u32 to, int p, u32 barrier) {
+                        load_tile<A_K_MAJOR, CLUSTER_N>(to, a, BLOCK_M, work.row, p, of_a, beside, barrier, with_a);
+                        load_tile<B_K_MAJOR, CLUSTER_M, B_BOX_COLUMNS>(to + A_BYTES, b, BLOCK_N, work.column, p,
+                                                                       of_b, below, barrier, with_b);
+                    });
+                } else if (work.shares_b) {
+                    fill([&](u32 to, int p, u32 barrier) {
+                        load_halves<A_K_MAJOR>(to, a, BLOCK_M, work.row, p, of_a, barrier);
+                        load_tile<B_K_MAJOR, 2, B_BOX_COLUMNS>(to + A_BYTES, b, BLOCK_N, work.column, p, of_b,
+                                                               rank, barrier, 3);
+                    });
+                } else {
+                    fill([&](u32 to, int p, u32 barrier) {
+                        load_tile<A_K_MAJOR, 2>(to, a, BLOCK_M, work.row, p, of_a, rank, barrier, 3);
+                        load_halves<B_K_MAJOR, B_BOX_COLUMNS>(to + A_BYTES, b, BLOCK_N, work.column, p, of_b,
+                                                              barrier);
+                    });
                 }
             }
             __syncwarp();
@@ -194,6 +292,8 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
         // Keeps the four warps of a consumer together where no wgmma does. If a warp fell behind, the mbarrier
         // could complete twice more, and its parity would no longer tell the warp to go on.
         auto keep_together = [&] { named_barrier_sync<128>(1 + CONSUMERS + consumer); };
+        const u32 own = buffers + (consumer * 4 + warp) * OUT_BUFFERS * OUT_BYTES;
+        [[maybe_unused]] u32 next_buffer = 0;
         Sums sum;
         for (int taken = 0; work.advance(below, beside); ++taken) {
             if (PING_PONG && taken % 2 != consumer) {
@@ -228,34 +328,51 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
                 continue;
             }
             int previous = -1;
+            // Enqueues one wgmma for each 64 rows: ``step`` counts 16 of k, which are 32 bytes of a row (K-major),
+            // or 16 rows (MN-major), in units of 16 bytes.
+            auto multiply = [&](u32 at, int i, int step, int is_later) {
+                // K-major and MN-major alike: swizzled rows in groups of 8.
+                u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
+                u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES, 2 * B_BOX_COLUMNS * BLOCK_K);
+                wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
+                      of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS), is_later);
+            };
+            const int whole = GROUPED == OF_K ? (work.end - work.first_k) / BLOCK_K : work.k_steps;
 #pragma unroll K_STEPS_UNROLLED
-            for (int k_step = 0; k_step < work.k_steps; ++k_step) {
+            for (int k_step = 0; k_step < whole; ++k_step) {
                 mbarrier_wait(full_at + 8 * stage, parity);
                 u32 at = ring + stage * STAGE_BYTES;
-                int valid = GROUPED == OF_K ? work.end - work.first_k - k_step * BLOCK_K : BLOCK_K;
-                if (valid < BLOCK_K) {
-                    clear_tail<BLOCK_M, 64>(at, valid, mine * 128 + thread);
-                    clear_tail<BLOCK_N, B_BOX_COLUMNS>(at + A_BYTES, valid, mine * 128 + thread);
-                    fence_proxy_async();
-                    named_barrier_sync<128 * SHARERS>(1 + (PING_PONG ? consumer : 0));
-                }
                 wgmma_fence();
 #pragma unroll
                 for (int i = 0; i < ROWS / 64; ++i) {
-                    // K-major and MN-major alike: swizzled rows in groups of 8.
-                    u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
-                    u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES,
-                                                                   2 * B_BOX_COLUMNS * BLOCK_K);
 #pragma unroll
-                    for (int step = 0; step < BLOCK_K / 16; ++step) {
-                        // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major), in units of
-                        // 16 bytes.
-                        wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
-                              of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS), k_step | step);
-                    }
+                    for (int step = 0; step < BLOCK_K / 16; ++step) multiply(at, i, step, k_step | step);
                 }
                 wgmma_commit_group();
                 wgmma_wait_group<1>();  // the k-step before is done: its stage may be filled again
+                if (previous >= 0) release(previous);
+                previous = stage;
+                if (++stage == STAGES) stage = 0, parity ^= 1;
+            }
+            if (GROUPED == OF_K && whole < work.k_steps) {
+                // The last k-step ends in its midst: it is multiplied up to the next multiple of 16.
+                mbarrier_wait(full_at + 8 * stage, parity);
+                u32 at = ring + stage * STAGE_BYTES;
+                int valid = work.end - work.first_k - whole * BLOCK_K, steps = (valid + 15) / 16;
+                clear_tail<BLOCK_M, 64>(at, valid, 16 * steps, mine * 128 + thread);
+                clear_tail<BLOCK_N, B_BOX_COLUMNS>(at + A_BYTES, valid, 16 * steps, mine * 128 + thread);
+                fence_proxy_async();
+                named_barrier_sync<128 * SHARERS>(1 + (PING_PONG ? consumer : 0));
+                // ptxas serializes all wgmmas of the kernel if some of this loop are in flight together.
+                wgmma_wait_group<0>();
+#pragma unroll 1
+                for (int step = 0; step < steps; ++step) {
+                    wgmma_fence();
+#pragma unroll
+                    for (int i = 0; i < ROWS / 64; ++i) multiply(at, i, step, whole | step);
+                    wgmma_commit_group();
+                    wgmma_wait_group<0>();
+                }
                 if (previous >= 0) release(previous);
                 previous = stage;
                 if (++stage == STAGES) stage = 0, parity ^= 1;
@@ -279,12 +396,17 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
 #ifdef EPILOGUE
             finish(sum, own_row, own_column, of_tile, work.group, FUSED);
 #endif
+#if TMA_OUT
+            store_by_tma(sum, own, lane, d_map, row + warp * 16, work.column, GROUPED == OF_K ? work.group : 0,
+                         of_tile, next_buffer);
+#else
             if constexpr (STORE_PIECES) {
-                store_pieces(sum, buffers + (consumer * 4 + warp) * OUT_BYTES, lane, row + warp * 16,
-                             work.column, of_tile);
+                store_pieces(sum, own, lane, row + warp * 16, work.column, of_tile);
             } else {
                 store_tile(sum, own_row, own_column, of_tile);
             }
+#endif
         }
+        if (TMA_OUT && lane == 0) tma_store_wait_group_read<0>();
     }
 }

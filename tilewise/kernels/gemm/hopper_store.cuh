@@ -204,31 +204,42 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
     }
 }
 
-// By TMA, through the warp's two buffers in turn; ``next`` is the one to fill first.
+// Stores a warp's 16 rows by TMA, through BUFFERS buffers in turn; ``next`` is the one to fill first. Boxes that
+// begin at column ``end`` or later are left out.
+template <int BUFFERS, bool EVICT_FIRST = false>
+__device__ inline void tma_store_rows(const float (&sum)[BLOCK_N / 2], u32 buffers, int lane,
+                                      const TensorMap& map, int row, int column, int end, int batch,
+                                      float alpha, u32& next) {
+    constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
+    static_assert((BUFFERS & (BUFFERS - 1)) == 0);
+#pragma unroll
+    for (int part = 0; part < OUT_N / COLUMNS; ++part) {
+        int x = column + COLUMNS * part;
+        if (x >= end) break;
+        u32 buffer = buffers + next * OUT_BYTES;
+        next = (next + 1) & (BUFFERS - 1);
+        if (lane == 0) tma_store_wait_group_read<BUFFERS - 1>();
+        __syncwarp();
+        if (OUT_COLUMN_MAJOR) {
+            stage_columns<COLUMNS, OUT_FLOAT>(sum, part, buffer, lane, alpha);
+        } else {
+            stage_rows<COLUMNS, OUT_FLOAT>(sum, part, buffer, lane, alpha);
+        }
+        fence_proxy_async();
+        __syncwarp();
+        if (lane == 0) {
+            tma_store<EVICT_FIRST>(map, buffer, OUT_COLUMN_MAJOR ? row : x, OUT_COLUMN_MAJOR ? x : row, batch);
+            tma_store_commit_group();
+        }
+    }
+}
+
+// A tile by TMA, through the warp's two buffers.
 __device__ inline void tma_store_tile(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
                                  int row, int column, int batch, float alpha, u32& next) {
-    constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
-#pragma unroll
-        for (int part = 0; part < OUT_N / COLUMNS; ++part) {
-            u32 buffer = buffers + next * OUT_BYTES;
-            next ^= 1;
-            if (lane == 0) tma_store_wait_group_read<1>();
-            __syncwarp();
-            if (OUT_COLUMN_MAJOR) {
-                stage_columns<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
-            } else {
-                stage_rows<COLUMNS, OUT_FLOAT>(sum[i], part, buffer, lane, alpha);
-            }
-            fence_proxy_async();
-            __syncwarp();
-            if (lane == 0) {
-                int x = column + COLUMNS * part, y = row + 64 * i;
-                tma_store(map, buffer, OUT_COLUMN_MAJOR ? y : x, OUT_COLUMN_MAJOR ? x : y, batch);
-                tma_store_commit_group();
-            }
-        }
+        tma_store_rows<2>(sum[i], buffers, lane, map, row + 64 * i, column, 0x7fffffff, batch, alpha, next);
     }
 }
 

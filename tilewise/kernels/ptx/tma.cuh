@@ -27,7 +27,15 @@ __device__ inline void tma_prefetch_l2(const TensorMap& map, int x, int y, int z
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
-__device__ inline void tma_store(const TensorMap& map, u32 from, int x, int y, int z) {  // 9.7.9.27.1.2
+// 9.7.9.27.1.2. With EVICT_FIRST the L2 cache writes the box to memory before other data: it is not read again
+// soon. The policy is what createpolicy.fractional.L2::evict_first returns.
+template <bool EVICT_FIRST = false>
+__device__ inline void tma_store(const TensorMap& map, u32 from, int x, int y, int z) {
+    if (EVICT_FIRST) {
+        asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group.L2::cache_hint "
+                     "[%0, {%1, %2, %3}], [%4], %5;" ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from), "l"(0x12F0000000000000ull) : "memory");
+        return;
+    }
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%1, %2, %3}], [%4];" ::"l"(&map), "r"(x), "r"(y), "r"(z), "r"(from) : "memory");
 }
 
