@@ -5,10 +5,10 @@
 
 The products are those of layers of real mixtures of experts, in decode and in prefill, with even
 and skewed loads; --random adds some of each form that are drawn. Every result is checked against
-float64 before it is timed. Ours and the rivals are timed in turn, with inputs in rotation, in CUDA graphs where
-they are short. With --variants, every choice of tiles is timed too, and the one of the model is
-compared with the fastest. With --quick, a part of the products is timed shortly: it takes less than
-a minute.
+float64 before it is timed. Ours and the rivals are timed in turn, with inputs in rotation, in CUDA
+graphs where they are short. With --variants, every choice of tiles is timed too, and the one of the
+model is compared with the fastest. With --quick, a part of the products is timed shortly: it takes
+less than a minute.
 
 A product that fails is recorded as failed, and the next one is timed. Exits with 1 if one failed or
 was wrong.

@@ -305,13 +305,13 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         "by a bulk copy with no barrier after the read of a wgmma",
     ),
     (
-        "fence_proxy_async();\n            __syncwarp();",
+        "fence_proxy_async();\n        __syncwarp();",
         "__syncwarp();",
         RaceError,
         r"no proxy fence \(fence.proxy.async\) after the write",
     ),
     (
-        "if (lane == 0) tma_store_wait_group_read<1>();",
+        "if (lane == 0) tma_store_wait_group_read<BUFFERS - 1>();",
         "",
         RaceError,
         "after the read of a bulk copy",
