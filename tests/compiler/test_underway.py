@@ -18,7 +18,7 @@ from commands import hears_ctrl_c
 from reference import ROOT
 
 from tilewise import compiler
-from tilewise.compiler import ahead, nvrtc
+from tilewise.compiler import ahead, apart, forking, nvrtc
 from tilewise.compiler.gate import Gate
 from tilewise.compiler.underway import PATIENCE, Underway, underway
 from tilewise.errors import DeviceUnavailableError
@@ -137,6 +137,7 @@ def test_a_kernel_of_another_thread_is_waited_for(monkeypatch: pytest.MonkeyPatc
         return run(*args)
 
     monkeypatch.setattr(nvrtc, "run", counted)
+    monkeypatch.setattr(apart, "has_server", lambda: False)
     kernel = transposing("float64", True)
     ahead.compile_beside([kernel], ARCH, 1)
     while not callers:
@@ -155,10 +156,29 @@ def test_a_compilation_that_fails_leaves_nobody_waiting(monkeypatch: pytest.Monk
         return run(*args)
 
     monkeypatch.setattr(nvrtc, "run", fails_elsewhere)
+    monkeypatch.setattr(apart, "has_server", lambda: False)
     kernel = transposing("float32", False)
     ahead.compile_beside([kernel], ARCH, 1)
     assert kernel.compile(ARCH, lines=False).cubin
     assert not underway.queue
+
+
+@pytest.mark.skipif(not forking.can_fork(), reason="this system forks no such processes")
+def test_a_thread_lets_a_process_compile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of threads that compile themselves, NVRTC's front end takes one at a time."""
+
+    def not_here(*_: Any) -> nvrtc.Output:
+        raise AssertionError("NVRTC is called in this process")
+
+    kernels = [transposing(dtype, True) for dtype in ("float32", "float64")]
+    expected = [each.compile(ARCH, lines=False) for each in kernels]
+    with monkeypatch.context() as patch:
+        patch.setenv("TILEWISE_CACHE_DIR", str(tmp_path / "another"))
+        patch.setattr(nvrtc, "run", not_here)
+        compiler.forget()
+        assert ahead.compile_ahead(kernels, ARCH, lines=False) == []
+        found = [each.find(ARCH, lines=False) for each in kernels]
+    assert [x and (x.ptx, x.cubin) for x in found] == [(x.ptx, x.cubin) for x in expected]
 
 
 def test_threads_end_when_nothing_waits() -> None:
@@ -197,7 +217,8 @@ def test_a_process_ends_with_what_has_begun(tmp_path: Path) -> None:
 
 SLOW = """
 import time
-from tilewise.compiler import nvrtc
+from tilewise.compiler import apart, nvrtc
+apart.has_server = lambda: False
 run = nvrtc.run
 def slow(*args):
     time.sleep(30)

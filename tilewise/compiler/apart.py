@@ -16,13 +16,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import confine, nvrtc, processes
+from tilewise.compiler import confine, forking, nvrtc, processes
 from tilewise.compiler.cache import pack, unpack
 from tilewise.compiler.clock import STOPPED, Clock
 from tilewise.compiler.exchange import exchange
 from tilewise.errors import CompileError, DeviceUnavailableError, LimitError
 from tilewise.limits import Limits
 
+_MODULE = "tilewise.compiler.apart"
 _FULL = re.compile(r"^(\S.*?)\((\d+)\): catastrophic error: out of memory", re.MULTILINE)
 # The message of ptxas when it gets no more memory: that there are errors, without naming one.
 _SILENT = re.compile(r"ptxas fatal\s*: Ptx assembly aborted due to errors\s*")
@@ -78,7 +79,7 @@ def run(
         "must_close": must_close, "folders": list(map(str, folders)),
     }  # fmt: skip
     clock = clock or Clock(limits.seconds, file)
-    answer = exchange("tilewise.compiler.apart", "compiler", asked, file, limits, clock, _place)
+    answer = exchange(_MODULE, "compiler", asked, file, limits, clock, _place)
     if unavailable := answer.pop("unavailable", ""):
         raise DeviceUnavailableError(unavailable)
     if answer.pop("is_open", False):
@@ -90,6 +91,11 @@ def run(
     if not is_trusted:
         answer["log"] = _UNOPENED.sub(r"\1", answer["log"])
     return nvrtc.Output(**answer)
+
+
+def has_server() -> bool:
+    """Return whether :func:`run` can fork a process, by a server that is started if needed."""
+    return forking.has_server(_MODULE)
 
 
 def _place(answer: Mapping[str, Any]) -> tuple[str, int] | None:

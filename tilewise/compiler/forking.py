@@ -133,6 +133,16 @@ def can_fork() -> bool:
     return sys.platform == "linux" and hasattr(socket, "send_fds")
 
 
+def has_server(module: str) -> bool:
+    """Return whether :func:`fork` can fork a process of a module; a server is started if needed."""
+    if not can_fork():
+        return False
+    try:
+        return _server(module) is not None
+    except TimeoutError:
+        return False
+
+
 def fork(module: str, files: Sequence[int] = ()) -> Forked | None:
     """Fork a process that answers one request, by a server that is started if there is none.
 

@@ -91,7 +91,8 @@ class Job:
         options = _with_folders(options, gathered)
         limits, is_trusted = self.request.limits, self.request.trusted or self.is_shipped
         is_harmless = self.is_shipped or (limits is None and not gathered.is_doubtful)
-        if is_harmless and not self.may_last:
+        is_apart = self.request.apart and apart.has_server()
+        if is_harmless and not self.may_last and not is_apart:
             return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
         return apart.run(
             gathered.source, self.file, options, name, gathered.headers,
@@ -171,9 +172,10 @@ def job_of(request: Request) -> Job:
     ValueError, TypeError
         As in :func:`tilewise.compiler.compile`.
     """
-    source, name, defines, arch, path, options, include, lines, is_trusted, limits, makes_code = (
-        request
-    )
+    (
+        source, name, defines, arch, path, options, include, lines, is_trusted, limits, makes_code,
+        _,
+    ) = request  # fmt: skip
     check_text(source, "source")
     if (size := len(source.encode())) > MOST_BYTES:
         raise ValueError(f"source has {size:,} bytes; at most {MOST_BYTES:,} are taken")

@@ -47,6 +47,10 @@ class Request(NamedTuple):
     machine_code : bool
         Whether ptxas makes machine code of the PTX, and says what it takes. Without, compiling it
         takes half the time, and the PTX is the same.
+    apart : bool
+        Whether a process of its own should compile it, where the system forks processes. Of those
+        that compile at the same time, NVRTC lets one at a time into its front end, so that threads
+        wait for one another. The outcome is the same.
     """
 
     source: str
@@ -60,3 +64,4 @@ class Request(NamedTuple):
     trusted: bool = False
     limits: Limits | None = None
     machine_code: bool = True
+    apart: bool = False
