@@ -18,7 +18,8 @@ from tilewise.devices import Device
 from tilewise.errors import MemoryAccessError, RaceError, UnsupportedInstructionError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
-from tilewise.tensor_map import ITEM_SIZES, MappedArray, tensor_map
+from tilewise.places import Place, TensorMap
+from tilewise.tensor_map import ITEM_SIZES, MappedArray, check, fits, tensor_map
 
 pytestmark = pytest.mark.usefixtures("uncounted")
 
@@ -324,6 +325,23 @@ PLAIN = np.zeros((8, 4, 64), np.float16)
 def test_maps_that_there_are_not(array: Array, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         tensor_map(array, **{"box": (1, 4, 64), **changes})
+
+
+@given(
+    extents=st.lists(st.sampled_from((0, 1, 64, 2**32, 2**32 + 1)), min_size=2, max_size=4),
+    strides=st.lists(st.sampled_from((-16, 0, 8, 16, 2**40 - 16, 2**40)), min_size=1, max_size=3),
+    address=st.sampled_from((0, 8, 16)),
+)
+def test_the_brief_check_of_sizes_refuses_what_the_long_one_does(
+    extents: list[int], strides: list[int], address: int
+) -> None:
+    x = TensorMap(Place(0), "float16", tuple(extents), tuple(strides), (64, 4, 1))
+    try:
+        check(x, address)
+    except ValueError:
+        assert not fits(x, address)
+    else:
+        assert fits(x, address)
 
 
 def test_what_is_no_array() -> None:

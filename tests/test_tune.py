@@ -467,6 +467,7 @@ def test_other_sources_find_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_settled_folder_is_listed_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept, "_listed", {})
+    monkeypatch.setattr(kept, "_UNSEEN", 0.0)
     listed, listdir = [], os.listdir
 
     def count(folder: str) -> list[str]:
@@ -488,6 +489,32 @@ def test_a_settled_folder_is_listed_once(cache: Path, monkeypatch: pytest.Monkey
     assert len(listed) == 3
     kept.forget(asked, H200)
     assert find(asked, H200) is None
+
+
+def test_the_folder_is_looked_at_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But what this process keeps is found at once."""
+    looked, look = [], kept._names_in
+
+    def count(folder: str) -> frozenset[str]:
+        looked.append(folder)
+        return look(folder)
+
+    now = [100.0]
+    monkeypatch.setattr(kept, "_names_in", count)
+    monkeypatch.setattr(kept, "_lately", {})
+    monkeypatch.setattr(kept, "_now", lambda: now[0])
+    asked, tiling = product(), Tiling(64, 48)
+    for _ in range(3):
+        assert find(asked, H200) is None
+    assert len(looked) == 1
+    path = keep(asked, H200, tiling)
+    assert path is not None
+    assert find(asked, H200) == tiling
+    path.rename(path.with_suffix(".other"))  # as another process may
+    assert len(looked) == 2
+    now[0] += kept._UNSEEN
+    assert find(asked, H200) is None
+    assert len(looked) == 3
 
 
 def test_the_sources_are_there() -> None:

@@ -165,6 +165,30 @@ def tensor_map(
     return MappedArray(array, found)
 
 
+def fits(x: TensorMap, address: int) -> bool:
+    """Return whether a map's extents and strides, and its address, keep to the rules.
+
+    These three differ from array to array. The rules for the rest of a map, which the maps of one
+    kernel share, are left to :func:`check`, which takes several times as long.
+
+    Parameters
+    ----------
+    x : TensorMap
+    address : int
+        The address of its first element.
+    """
+    rank = len(x.box)
+    if len(x.extents) != rank or len(x.strides) != rank - 1 or address % PIECE:
+        return False
+    for extent in x.extents:
+        if not 0 < extent <= _LARGEST_EXTENT:
+            return False
+    for stride in x.strides:  # noqa: SIM110 - all() takes longer
+        if stride % PIECE or not 0 <= stride < _LARGEST_STRIDE:
+            return False
+    return True
+
+
 def check(x: TensorMap, address: int = 0) -> None:
     """Raise ValueError if the driver would refuse a map, saying why.
 

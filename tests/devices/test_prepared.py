@@ -21,7 +21,7 @@ from tilewise.compiler.ptx import assembler
 from tilewise.devices import Device, get_device, late_arguments
 from tilewise.devices.cuda import Context
 from tilewise.devices.gpu import Gpu
-from tilewise.devices.late_arguments import bind_later
+from tilewise.devices.late_arguments import bind_later, bind_words
 from tilewise.devices.prepared import Prepared
 from tilewise.devices.tensor_maps import TensorMaps
 from tilewise.errors import LaunchError
@@ -163,30 +163,35 @@ def test_the_usual_arguments_are_bound_as_any(both: list[tuple[Parameter, Any]],
     """The brief way gives what the long one gives, and refuses nothing else."""
     parameters, args = [p for p, _ in both], [value for _, value in both]
     args = args[:-1] if more < 0 else args + [0] * more
-    usual = late_arguments._bind_usual(parameters, args)
+    usual = late_arguments._usual_words(parameters, args)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(late_arguments, "_bind_usual", lambda *_: None)
+        patch.setattr(late_arguments, "_usual_words", lambda *_: None)
         try:
-            whole = bind_later("k", parameters, args)
+            whole = bind_words("k", parameters, args)
         except (TypeError, ValueError):
             assert usual is None
         else:
-            assert usual in (None, whole)
+            assert usual in (None, whole._replace(first=tuple(whole.first)))
 
 
 def test_the_usual_arguments_take_the_brief_way() -> None:
     parameters = [
         Parameter("p", "u32", 4, 4), Parameter("p", "u64", 8, 8), Parameter("p", "u64", 8, 8),
         Parameter("p", "b8", 24, 8), Parameter("p", "b8", 128, 64), Parameter("p", "b8", 384, 64),
+        Parameter("p", "b8", 128, 64), Parameter("p", "s32", 4, 4),
     ]  # fmt: skip
     args = (
-        -1, 1 << 40, Place(1, 8), pair(5, Place(0, 4), Place(1)), matrix_map(Place(2)),
-        held(Place(1, 64), Place(0), 5, 6),
+        7, 1 << 40, Place(1, 8), pair(5, Place(0, 4), Place(1)), matrix_map(Place(2)),
+        held(Place(1, 64), Place(0), 5, 6), bytes(128), -1,
     )  # fmt: skip
-    found = late_arguments._bind_usual(parameters, args)
+    found = late_arguments._usual_words(parameters, args)
     assert found is not None
-    assert [len(data) for data, _ in found] == [4, 8, 8, 24, 128, 384]
-    assert [len(places) for _, places in found] == [0, 0, 1, 2, 1, 3]
+    assert found.first == (0, 1, 2, 3, 6, 22, 70, 86)
+    assert len(found.data) == 8 * 87
+    assert [word for word, _ in found.places] == [2, 4, 5, 6, 22, 30, 46]
+    assert [word for word, _ in found.maps] == [6, 30, 46]
+    assert found.data[:16] == (7).to_bytes(8, "little") + (1 << 40).to_bytes(8, "little")
+    assert found.data[-8:] == b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def test_a_structure_is_filled() -> None:

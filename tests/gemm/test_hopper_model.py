@@ -23,7 +23,7 @@ from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper import model
 from tilewise.gemm.families.hopper.costs import costs_on
 from tilewise.gemm.families.hopper.cover import MOST_TILES, cover, fits
-from tilewise.gemm.families.hopper.table import Array, Sizes, Table, cover_table, sizes_of
+from tilewise.gemm.families.hopper.table import Array, Table, cover_table, depth_of
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 from tilewise.gemm.families.hopper.tilings import Kind, tilings
 from tilewise.gemm.families.hopper.variants import SUM_SOURCE, Variant, kernels_of
@@ -40,8 +40,9 @@ def test_a_table_is_covered_as_each_of_its_tilings(
 ) -> None:
     found = [tiling for tiling in EVERY if fits(tiling, count)]
     table = Table(found, [0] * len(found), count)
-    sizes = Sizes(*(np.full(len(found), float(x)) for x in sizes_of(m, n, k, batch)))
-    at = cover_table(table, sizes)
+    extents = np.repeat([[float(m)], [float(n)]], len(found), axis=1)
+    depth = depth_of(table, [k])
+    at = cover_table(table, extents, np.full(len(found), float(batch)), depth)
     for row, tiling in enumerate(found):
         one = cover(tiling, m, n, k, batch, count)
         if one.tiles > MOST_TILES:  # no such tiling may be chosen
@@ -54,16 +55,16 @@ def test_a_table_is_covered_as_each_of_its_tilings(
         assert (got["tiles"], got["splits"]) == (one.tiles, one.splits)
         assert got["has_tail"] == (one.tail_tiles > 0)
         assert got["last"] * got["has_tail"] == one.tail_tiles
-        assert sizes.k_steps[row] == one.k_steps
+        assert depth.k_steps[row] == one.k_steps
 
 
 @given(problem=problems())
 def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
     found = [tiling for tiling in EVERY if tiling.a_unaligned == problem.a_unaligned]
     table = Table(found, [0] * len(found), H200.multiprocessors)
-    most_rows = model._numbers(problem, costs_on(H200))[len(Sizes._fields)]
+    most_rows = model._most_rows(problem)
     rows = [tiling.a_rows(problem) for tiling in found]
-    assert list(model._a_rows(table, np.full(len(found), most_rows))) == rows
+    assert list(model._a_rows(table, np.full(len(found), float(most_rows)))) == rows
 
 
 def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:

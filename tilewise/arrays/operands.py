@@ -14,7 +14,7 @@ from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm.epilogue import Epilogue, Strided
-from tilewise.gemm.product import Operand, offset
+from tilewise.gemm.product import ALIGNMENT, Operand
 
 
 class Seen(NamedTuple):
@@ -196,9 +196,14 @@ def operand_of(
     """Return the view as a batch of matrices; None if strides can't describe it."""
     if view is None:
         return None
-    extents, strides = list(view.shape), list(view.strides)
-    columns, column = (extents.pop(), strides.pop()) if has_columns else (1, 0)
-    rows, row = (extents.pop(), strides.pop()) if has_rows else (1, 0)
+    if has_rows and has_columns and len(view.shape) == 2:
+        (rows, columns), (row, column) = view.shape, view.strides
+        extents: Sequence[int] = ()
+        strides: Sequence[int] = ()
+    else:
+        extents, strides = list(view.shape), list(view.strides)
+        columns, column = (extents.pop(), strides.pop()) if has_columns else (1, 0)
+        rows, row = (extents.pop(), strides.pop()) if has_rows else (1, 0)
     # Over a single element any stride will do; take that of a matrix without gaps.
     if rows <= 1:
         row = 1 if column > 1 else max(columns, 1)
@@ -212,9 +217,9 @@ def operand_of(
     if transpose and has_rows and has_columns:
         row, column = column, row
     if not batch:
-        return Operand(row, column, 0, offset(view.pointer))
+        return Operand(row, column, 0, view.pointer % ALIGNMENT)
     own = [0] * (len(batch) - len(extents)) + [
         0 if extent == 1 else stride for extent, stride in zip(extents, strides, strict=True)
     ]
     step = batch_stride(batch, own)
-    return None if step is None else Operand(row, column, step, offset(view.pointer))
+    return None if step is None else Operand(row, column, step, view.pointer % ALIGNMENT)

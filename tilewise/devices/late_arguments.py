@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import struct
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewise.devices.arguments import (
     TENSOR_MAP_ALIGNMENT,
@@ -48,9 +49,6 @@ def bind_later(
         given for a parameter that is no address, or if one in a structure lies beyond its end or
         not at a multiple of 8 bytes (64 for a tensor map).
     """
-    usual = _bind_usual(parameters, args)
-    if usual is not None:
-        return usual
     later = [_with_places(arg) for arg in args]
     bound = bind(symbol, parameters, [value for value, _ in later])
     out = []
@@ -78,54 +76,170 @@ def bind_later(
     return out
 
 
-_NULL, _NO_MAP = bytes(8), bytes(TENSOR_MAP_BYTES)
-_BOUNDS = {
-    f"{kind}{bits}": (-(1 << (bits - 1)), (1 << bits) - 1)
-    for kind in "us"
-    for bits in (8, 16, 32, 64)
-}
+class Words(NamedTuple):
+    """The arguments of a launch as words of 8 bytes.
+
+    Attributes
+    ----------
+    data : bytes
+        Each value in turn, which starts at a whole word.
+    first : sequence of int
+        The word at which each value begins.
+    places : list of (int, Place)
+        The addresses that are known later, each with its word; those of tensor maps too.
+    maps : list of (int, TensorMap)
+        The tensor maps, each with its first word.
+    """
+
+    data: bytes
+    first: Sequence[int]
+    places: list[tuple[int, Place]]
+    maps: list[tuple[int, TensorMap]]
 
 
-def _bind_usual(
-    parameters: Sequence[Parameter], args: Sequence[Any]
-) -> list[tuple[bytes, Places]] | None:
+def bind_words(symbol: str, parameters: Sequence[Parameter], args: Sequence[Any]) -> Words:
+    """Bind the arguments of a launch as :func:`bind_later` does, and return them as words.
+
+    Parameters
+    ----------
+    symbol, parameters, args
+        The arguments of :func:`bind_later`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`bind_later`.
+    """
+    usual = _usual_words(parameters, args)
+    if usual is not None:
+        return usual
+    padded, first, words = [], [], 0
+    places: list[tuple[int, Place]] = []
+    maps: list[tuple[int, TensorMap]] = []
+    for value, (data, found) in zip(args, bind_later(symbol, parameters, args), strict=True):
+        first.append(words)
+        places += ((words + offset // 8, place) for offset, place in found)
+        of_value = value.maps if isinstance(value, Packed) else ()
+        if isinstance(value, TensorMap):
+            of_value = ((0, value),)
+        maps += ((words + offset // 8, x) for offset, x in of_value)
+        length = -(-len(data) // 8)
+        padded.append(data.ljust(8 * length, b"\0"))
+        words += length
+    return Words(b"".join(padded), first, places, maps)
+
+
+FORMS = 4096  # the forms that are kept
+_NO_MAP = bytes(TENSOR_MAP_BYTES)
+_CHARACTERS = {
+    "u8": "B", "s8": "b", "u16": "H", "s16": "h", "u32": "I", "s32": "i", "u64": "Q", "s64": "q",
+}  # fmt: skip
+"""The characters of ``struct`` for integers, by their PTX types."""
+
+
+class _Form(NamedTuple):
+    """The way in which arguments of some types become words, for the parameters of a kernel.
+
+    Attributes
+    ----------
+    parameters : sequence of Parameter
+    pack : callable
+        The function of a ``struct.Struct`` that returns the words.
+    first : tuple of int
+        As in :class:`Words`.
+    sizes : tuple of int
+        The bytes of each parameter.
+    """
+
+    parameters: Sequence[Parameter]
+    pack: Callable[..., bytes]
+    first: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+
+_forms: dict[tuple[int, tuple[type, ...]], _Form | None] = {}
+
+
+def _form_of(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form | None:
+    """Return the form for arguments of these types; None if not all are of the usual ones."""
+    key = id(parameters), kinds
+    found = _forms.get(key)
+    if found is None or found.parameters is not parameters:
+        found = _new_form(parameters, kinds)
+        if len(_forms) >= FORMS:
+            _forms.clear()
+        _forms[key] = found
+    return found
+
+
+def _new_form(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form | None:
+    if len(parameters) != len(kinds):
+        return None
+    format, first, words = "<", [], 0
+    for parameter, kind in zip(parameters, kinds, strict=True):
+        size = parameter.size
+        character = ""
+        if kind is int:
+            character = _CHARACTERS.get(parameter.type, "")
+        elif kind is Place and holds_address(parameter):
+            character = "Q"
+        elif parameter.type == "b8" and (
+            kind in (Packed, bytes) or (kind is TensorMap and size == TENSOR_MAP_BYTES)
+        ):
+            character = f"{size}s"
+        if not character:
+            return None
+        first.append(words)
+        format += f"{character}{-size % 8}x"
+        words += -(-size // 8)
+    sizes = tuple(each.size for each in parameters)
+    return _Form(parameters, struct.Struct(format).pack, tuple(first), sizes)
+
+
+def _usual_words(parameters: Sequence[Parameter], args: Sequence[Any]) -> Words | None:
     """Bind integers, places, structures and tensor maps that fit, which takes less time.
 
     Return None if an argument is something else or does not fit: then :func:`bind_later` says why.
     """
-    if len(args) != len(parameters):
+    form = _form_of(parameters, tuple(map(type, args)))
+    if form is None:
         return None
-    out: list[tuple[bytes, Places]] = []
-    for parameter, value in zip(parameters, args, strict=True):
-        kind, size = type(value), parameter.size
+    values: list[int | bytes] = []
+    places: list[tuple[int, Place]] = []
+    maps: list[tuple[int, TensorMap]] = []
+    for value, word, size in zip(args, form.first, form.sizes, strict=True):
+        kind = type(value)
         if kind is int:
-            low, high = _BOUNDS.get(parameter.type, (0, -1))
-            if not low <= value <= high:
-                return None
-            out.append(((value & high).to_bytes(size, "little"), ()))
-        elif kind is TensorMap:
-            if parameter.type != "b8" or size != TENSOR_MAP_BYTES:
-                return None
-            out.append((_NO_MAP, ((0, value.place),)))
-        elif kind is Place:
-            if not holds_address(parameter):
-                return None
-            out.append((_NULL, ((0, value),)))
+            values.append(value)
         elif kind is Packed:
-            data, places, maps = value
-            if parameter.type != "b8" or type(data) is not bytes or len(data) != size:
+            data, at, held = value
+            if type(data) is not bytes or len(data) != size:
                 return None
-            for offset, _ in places:
+            values.append(data)
+            for offset, place in at:
                 if not _fits_address(offset, size):
                     return None
-            for offset, x in maps:
+                places.append((word + offset // 8, place))
+            for offset, x in held:
                 if not _fits_map(offset, size):
                     return None
-                places = (*places, (offset, x.place))
-            out.append((data, places))
+                places.append((word + offset // 8, x.place))
+                maps.append((word + offset // 8, x))
+        elif kind is TensorMap:
+            values.append(_NO_MAP)
+            places.append((word, value.place))
+            maps.append((word, value))
+        elif kind is Place:
+            values.append(0)
+            places.append((word, value))
         else:
-            return None
-    return out
+            if len(value) != size:
+                return None
+            values.append(value)
+    try:
+        return Words(form.pack(*values), form.first, places, maps)
+    except struct.error:  # an integer that does not fit
+        return None
 
 
 def _fits_address(offset: int, size: int) -> bool:

@@ -32,26 +32,37 @@ class Values:
     ----------
     words : ctypes array of c_uint64
         Each value in turn, which starts at a whole word, and then a pointer to each.
-    first : list of int
+    first : sequence of int
         The word at which each value begins.
     address : int
         The address of an array of pointers, one to each value; 0 if there are none.
     """
 
     def __init__(self, data: Sequence[bytes]) -> None:
-        words, self.first = 0, []
+        words, first = 0, []
         padded = []
         for value in data:
-            self.first.append(words)
+            first.append(words)
             length = -(-len(value) // 8)
             words += length
             padded.append(value.ljust(8 * length, b"\0"))
+        self._place(b"".join(padded), first)
+
+    @classmethod
+    def of_words(cls, data: bytes, first: Sequence[int]) -> Values:
+        """Return the values that are in whole words already; ``first`` is the attribute's value."""
+        made = cls.__new__(cls)
+        made._place(data, first)
+        return made
+
+    def _place(self, data: bytes, first: Sequence[int]) -> None:
+        words, count = len(data) // 8, len(first)
+        self.first = first
         # The pointers stand behind the values.
-        padded.append(bytes(8 * len(data)))
-        self.words = (ctypes.c_uint64 * (words + len(data))).from_buffer_copy(b"".join(padded))
+        self.words = (ctypes.c_uint64 * (words + count)).from_buffer_copy(data + bytes(8 * count))
         begin = ctypes.addressof(self.words)
-        self.words[words:] = [begin + 8 * first for first in self.first]
-        self.address = begin + 8 * words if data else 0
+        self.words[words:] = [begin + 8 * each for each in first]
+        self.address = begin + 8 * words if count else 0
 
 
 class Placed:

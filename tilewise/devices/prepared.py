@@ -10,10 +10,9 @@ from typing import Any
 from tilewise.compiler import Compiled
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.devices.cuda import Context
-from tilewise.devices.late_arguments import bind_later
+from tilewise.devices.late_arguments import bind_words
 from tilewise.devices.placement import Values
 from tilewise.launch import Launch
-from tilewise.places import Packed, TensorMap
 
 
 class Ready:
@@ -112,33 +111,26 @@ class Prepared:
     """
 
     def __init__(self, context: Context, compiled: Compiled, function: Any, launch: Launch) -> None:
-        bound = bind_later(compiled.name, compiled.parameters, launch.args)
-        data = [value for value, _ in bound]
-        anew = []
-        for i, argument in enumerate(launch.args):
-            for offset, x in _maps(argument):
-                template = context.tensor_maps.template(x)
-                if template is None:
-                    anew.append((i, offset, x))
-                else:
-                    whole = data[i]
-                    data[i] = whole[:offset] + template + whole[offset + TENSOR_MAP_BYTES :]
-        self._context, self._data = context, data
+        bound = bind_words(compiled.name, compiled.parameters, launch.args)
+        data, encoded_anew = bound.data, []
+        for word, x in bound.maps:
+            template = context.tensor_maps.template(x)
+            if template is None:
+                encoded_anew.append((word, x))
+            else:
+                data = data[: 8 * word] + template + data[8 * word + TENSOR_MAP_BYTES :]
+        self._context, self._data, self._first = context, data, bound.first
         self._function, self._launch = function, launch
         ready = self._another()
-        first = ready.values.first
-        self._slots = [
-            (begin + offset // 8, place.array, place.offset)
-            for begin, (_, places) in zip(first, bound, strict=True)
-            for offset, place in places
-        ]
-        self._encoded_anew = [(first[i] + offset // 8, x) for i, offset, x in anew]
+        self._slots = [(word, place.array, place.offset) for word, place in bound.places]
+        self._encoded_anew = encoded_anew
         # The driver copies the values before it returns; until then they are one call's own.
         # Taking one from a list and putting it back is atomic, and takes less time than a lock.
         self._free = [ready]
 
     def _another(self) -> Ready:
-        return Ready(self._context, self._function, self._launch, Values(self._data))
+        values = Values.of_words(self._data, self._first)
+        return Ready(self._context, self._function, self._launch, values)
 
     def enqueue(self, stream: int, addresses: Sequence[int]) -> None:
         """Launch with arrays that begin at ``addresses``; the context being current.
@@ -164,10 +156,3 @@ class Prepared:
             ready.enqueue(stream)
         finally:
             self._free.append(ready)
-
-
-def _maps(argument: Any) -> Sequence[tuple[int, TensorMap]]:
-    """Return the tensor maps that an argument is or has, each with its offset there."""
-    if isinstance(argument, Packed):
-        return argument.maps
-    return ((0, argument),) if isinstance(argument, TensorMap) else ()

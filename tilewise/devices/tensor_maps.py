@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.places import TensorMap
-from tilewise.tensor_map import check
+from tilewise.tensor_map import check, fits
 
 TEMPLATES = 4096  # maps that are remembered
 
@@ -49,6 +49,7 @@ class TensorMaps:
 
     def __init__(self, driver: Any) -> None:
         self._driver = driver
+        self._long, self._encode_tiled = driver.cuuint64_t, driver.cuTensorMapEncodeTiled
         self._kinds: dict[Hashable, _Kind] = {}
         self._templates: dict[Hashable, bytes] = {}
 
@@ -94,9 +95,10 @@ class TensorMaps:
         )
 
     def _encode(self, kind: _Kind, x: TensorMap, address: int) -> bytes:
-        check(x, address)
-        long = self._driver.cuuint64_t
-        status, encoded = self._driver.cuTensorMapEncodeTiled(
+        if not fits(x, address):
+            check(x, address)  # it says what is wrong
+        long = self._long
+        status, encoded = self._encode_tiled(
             kind.dtype,
             len(x.extents),
             address,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import time
@@ -92,6 +93,7 @@ def keep(
             part = Path(file.name)
             file.write(json.dumps(entry, indent=1).encode() + b"\n")
         part.replace(path)
+        _lately.clear()
     except OSError:
         if part is not None:
             with suppress(OSError):
@@ -106,10 +108,14 @@ def forget(product: Product, chip: Chip) -> None:
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
+        _lately.clear()
 
 
 _SETTLED = 2_000_000_000  # nanoseconds, after which the folder's time shows any later change
+_UNSEEN = 0.01  # seconds for which another process's change of the folder may not be seen
 _listed: dict[str, tuple[int, frozenset[str]]] = {}
+_lately: dict[str, tuple[float, frozenset[str]]] = {}
+_now = time.monotonic
 
 
 def _names() -> frozenset[str]:
@@ -117,7 +123,18 @@ def _names() -> frozenset[str]:
     folder = _folder()
     if folder is None:
         return frozenset()
-    at = str(folder)
+    at, now = str(folder), _now()
+    # A new shape is planned in a few hundred microseconds, of which a call of the system may take
+    # twenty.
+    seen, names = _lately.get(at, (-math.inf, frozenset()))
+    if not 0 <= now - seen < _UNSEEN:
+        names = _names_in(at)
+        _lately.clear()
+        _lately[at] = now, names
+    return names
+
+
+def _names_in(at: str) -> frozenset[str]:
     try:
         changed = os.stat(at).st_mtime_ns  # noqa: PTH116
         known = _listed.get(at)

@@ -8,13 +8,15 @@ launch. ``tests/gemm/test_layouts.py`` compares sizes and offsets with those of 
 
 from __future__ import annotations
 
+import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tilewise.gemm.product import Operand
 from tilewise.places import Packed, Place, TensorMap
@@ -41,9 +43,8 @@ _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
 _FIRST = re.compile(r"(?:const\s+)?(.*?)\s*(\*?\s*\w+(?:\[\d+\])?)", re.ASCII)
 _DECLARATOR = re.compile(r"\s*(\*?)\s*(\w+)(?:\[(\d+)\])?\s*", re.ASCII)
-_DECLARED = re.compile(
-    r"(?:template\s*<([^<>]*)>\s*)?struct\s+(?:alignas\((\d+)\)\s*)?(\w+)\s*\{", re.ASCII
-)
+_DECLARED = re.compile(r"struct\s+(?:alignas\((\d+)\)\s*)?(\w+)\s*\{", re.ASCII)
+_TEMPLATE = re.compile(r"template\s*<([^<>]*)>\s*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -131,6 +132,14 @@ class Layout:
         if values.keys() != self._names:
             differing = sorted(values.keys() ^ self._names)
             raise TypeError(f"{self.name} has other fields than it is given: {differing}")
+        if self._flat is not None:  # in less time
+            first = len(numbers)
+            numbers += self._flat(values)
+            for name, index, offset in self._pointers:
+                numbers[first + index] = 0
+                if values[name] is not None:
+                    places.append((start + offset, values[name]))
+            return
         for name, offset, count, size, is_pointer, layout in self._each:
             value, at = values[name], start + offset
             if layout is None:  # a scalar, because only structures can be elements of arrays
@@ -165,6 +174,18 @@ class Layout:
         return tuple(
             (x.name, x.offset, x.count, x.size, x.is_pointer, x.layout) for x in self.fields
         )
+
+    @cached_property
+    def _flat(self) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
+        """A function that returns the values in the fields' order; None if not all are scalars."""
+        if len(self.fields) < 2 or any(field.layout for field in self.fields):
+            return None
+        return itemgetter(*(field.name for field in self.fields))
+
+    @cached_property
+    def _pointers(self) -> tuple[tuple[str, int, int], ...]:
+        """The name, the index among the fields, and the offset of each pointer."""
+        return tuple((x.name, i, x.offset) for i, x in enumerate(self.fields) if x.is_pointer)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -218,33 +239,81 @@ def layout(file: Path, name: str, **types: str) -> Layout:
     ValueError
         If there is no such structure, or this module can't read the declaration of a field.
     """
-    return _layout(_source(file), name, types)
+    return _layout(_declarations(str(file)), name, types)
+
+
+class _Declaration(NamedTuple):
+    """The declaration of a structure.
+
+    Attributes
+    ----------
+    parameters : str
+        The template's parameters; empty if it is no template.
+    alignment : int
+        The alignment by ``alignas``; 1 if there is none.
+    source : str
+        The text of the file, without comments.
+    begin : int
+        The index in ``source`` at which the text between the braces begins.
+    """
+
+    parameters: str
+    alignment: int
+    source: str
+    begin: int
+
+    @property
+    def body(self) -> str:
+        """The text between the braces, less inner ones."""
+        return _body(self.source, self.begin)
+
+
+_Declarations = Mapping[str, _Declaration]
 
 
 @cache
-def _source(file: Path) -> str:
-    """Return a source without comments, followed by the headers that it includes."""
-    found: dict[Path, str] = {}
-    waiting = [file]
+def _declarations(path: str) -> _Declarations:
+    """Return the structures of a source and of the headers that it includes, by their names."""
+    found: dict[str, _Declaration] = {}
+    seen: set[str] = set()
+    waiting = [path]
     while waiting:
-        each = waiting.pop().resolve()
-        if each not in found:
-            found[each] = _COMMENT.sub(" ", each.read_text(encoding="utf-8"))
-            waiting += [each.parent / header for header in _INCLUDE.findall(found[each])]
-    return "\n".join(found.values())
+        each = waiting.pop()
+        if each not in seen:
+            seen.add(each)
+            declared, headers = _read(each)
+            found = {**declared, **found}  # the first one counts
+            waiting += headers
+    return found
 
 
-def _layout(source: str, name: str, types: Mapping[str, str]) -> Layout:
-    declared = _declared(source).get(name)
+@cache
+def _read(path: str) -> tuple[_Declarations, list[str]]:
+    """Return the structures that one file declares, and the paths of the headers it includes."""
+    source = _COMMENT.sub(" ", Path(path).read_text(encoding="utf-8"))
+    found: dict[str, _Declaration] = {}
+    for each in _DECLARED.finditer(source):
+        before = max(0, source.rfind("template", 0, each.start()))
+        template = _TEMPLATE.fullmatch(source, before, each.start())
+        parameters = template[1] if template else ""
+        declared = _Declaration(parameters, int(each[1] or 1), source, each.end())
+        found.setdefault(each[2], declared)
+    # Not Path.resolve(), which asks the system about each folder of each path.
+    folder = os.path.dirname(path)  # noqa: PTH120
+    return found, [os.path.normpath(f"{folder}/{x}") for x in _INCLUDE.findall(source)]
+
+
+def _layout(declarations: _Declarations, name: str, types: Mapping[str, str]) -> Layout:
+    declared = declarations.get(name)
     if declared is None:
         raise ValueError(f"no structure {name} is declared")
     if name == _TENSOR_MAP:
-        (count,) = re.findall(r"char \w+\[(\d+)\]", _body(source, declared.end()))
-        return Layout(name, int(count), int(declared[2]), ())
+        (count,) = re.findall(r"char \w+\[(\d+)\]", declared.body)
+        return Layout(name, int(count), declared.alignment, ())
     fields: list[Field] = []
-    end, alignment = 0, int(declared[2] or 1)
-    for type, pointer, member, count in _members(_body(source, declared.end())):
-        inner = None if pointer else _structure(source, type, types)
+    end, alignment = 0, declared.alignment
+    for type, pointer, member, count in _members(declared.body):
+        inner = None if pointer else _structure(declarations, type, types)
         format = _POINTER if pointer else "" if inner else _scalar(type, types)
         size = inner.size if inner else struct.calcsize(f"<{format}")
         own = inner.alignment if inner else size
@@ -252,15 +321,6 @@ def _layout(source: str, name: str, types: Mapping[str, str]) -> Layout:
         fields.append(Field(member, offset, format, count, pointer, size, inner))
         end, alignment = offset + size * (count or 1), max(alignment, own)
     return Layout(name, -(-end // alignment) * alignment, alignment, tuple(fields))
-
-
-@cache
-def _declared(source: str) -> dict[str, re.Match[str]]:
-    """Return the place of each structure's declaration in a source."""
-    found: dict[str, re.Match[str]] = {}
-    for each in _DECLARED.finditer(source):
-        found.setdefault(each[3], each)
-    return found
 
 
 def _body(source: str, start: int) -> str:
@@ -289,15 +349,15 @@ def _members(body: str) -> Iterator[tuple[str, bool, str, int]]:
             yield parts[1], bool(each[1]), each[2], int(each[3] or 0)
 
 
-def _structure(source: str, type: str, types: Mapping[str, str]) -> Layout | None:
+def _structure(declarations: _Declarations, type: str, types: Mapping[str, str]) -> Layout | None:
     """Return the layout of a field's type if it is a structure, else None."""
     name, _, arguments = type.partition("<")
-    declared = _declared(source).get(name)
+    declared = declarations.get(name)
     if declared is None:
         return None
     given = [_resolved(each, types) for each in arguments.rstrip("> ").split(",") if each]
-    parameters = [each.split()[-1] for each in (declared[1] or "").split(",") if each]
-    return _layout(source, name, {**types, **dict(zip(parameters, given, strict=True))})
+    parameters = [each.split()[-1] for each in declared.parameters.split(",") if each]
+    return _layout(declarations, name, {**types, **dict(zip(parameters, given, strict=True))})
 
 
 def _resolved(type: str, types: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple
 
 from tilewise.gemm.families.hopper.tiling import BLOCK_K
@@ -109,9 +110,16 @@ class Matrix(NamedTuple):
                 "begin": place, "bytes": last + self.item * self.length, "pitch": self.pitch,
                 "step": self.apart, "lines": self.lines, "length": self.length,
             })  # fmt: skip
-        return layout(LOAD, "MappedOperand").pack({
-            "map": self.map(place, dtype, box), "batches": self.batches,
-        })  # fmt: skip
+        data, at = _mapped(self.batches)
+        return Packed(data, (), ((at, self.map(place, dtype, box)),))
+
+
+@lru_cache(maxsize=64)
+def _mapped(batches: int) -> tuple[bytes, int]:
+    """Return the bytes of a MappedOperand without its tensor map, and the map's offset there."""
+    of_it = layout(LOAD, "MappedOperand")
+    (at,) = (field.offset for field in of_it.fields if field.name == "map")
+    return of_it.pack({"map": None, "batches": batches}).data, at
 
 
 def matrix_of(x: Operand, rows: int, columns: int, batch: int, item: int = 2) -> Matrix:

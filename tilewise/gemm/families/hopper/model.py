@@ -21,12 +21,12 @@ from tilewise.gemm.families.hopper.costs import Costs, costs_on
 from tilewise.gemm.families.hopper.table import (
     LINE,
     Array,
-    Sizes,
+    Depth,
     Table,
     TableCover,
     cover_table,
+    depth_of,
     is_excluded,
-    sizes_of,
     table_of,
 )
 from tilewise.gemm.families.hopper.tiling import Problem, Tiling
@@ -35,6 +35,7 @@ from tilewise.gemm.families.hopper.tilings import Kind
 GROUP_M = 16  # as in hopper_tile.cuh: rows of clusters whose tiles are computed together
 FIRST = Problem._fields.index("a_k_major")  # the first field of a problem after its sizes
 KINDS = 128  # kinds of products whose prices are cached
+DEPTHS, PARTS = 128, 32  # depths, and rows of A that are worth loading, whose prices are kept
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
 
 
@@ -220,34 +221,45 @@ class Prices:
         self.partial = p.tile + table.elements / (p.partial * 1e3)
         self.sum_bytes = 8 * table.elements * table.blocks / (p.sum_bytes * 1e6)
         self.sum_fused = table.elements * table.blocks * fused / processors
+        self.is_fused = any(view.fused for view in views)
         self.last_wave = table.blocks * (p.last_wave / processors)
+        self._depths: dict[tuple[int, ...], Depth] = {}
+        self._parts: dict[tuple[int, ...], Array] = {}
 
     def seconds(self, views: Sequence[Problem], only_worth: bool = True) -> Array:
-        """Return the seconds that each tiling should take, as the function :func:`seconds` does."""
+        """Return the seconds that each tiling should take, as the function :func:`seconds` does.
+
+        For a new shape it is about a fifth of the call, nearly all of it NumPy's overhead for each
+        operation. So what depends on k alone, or on few values, is kept.
+        """
         table, p = self.table, self.costs
         numbers = np.array([_numbers(view, p) for view in views], np.float64).T
-        *of_sizes, most_rows, inputs, slope, offset, stored = numbers.take(table.view, axis=1)
-        sizes = Sizes(*of_sizes)
-        at = cover_table(table, sizes)
-        waves = at.waves - at.has_tail  # waves of whole tiles
+        numbers = numbers.take(table.view, axis=1)
+        extents, (batch, inputs, slope, offset, stored) = numbers[:2], numbers[2:]
+        depth = self._depth(tuple([view.k for view in views]))
+        at = cover_table(table, extents, batch, depth)
+        whole_steps, tail = depth.whole_steps, at.has_tail.astype(np.float64)
+        waves = at.waves - tail  # waves of whole tiles
         of_last = at.last * at.splits  # the clusters at work in the last wave
-        whole_steps = np.ceil(sizes.k_steps / table.split)
-        tail_steps = np.ceil(sizes.k_steps / at.splits) * at.has_tail
-        busy = (at.tiles - at.last * at.has_tail) * whole_steps
+        tail_steps = np.ceil(depth.k_steps / at.splits)
+        tail_steps *= tail
+        busy = at.tiles - at.last * tail
+        busy *= whole_steps
         busy += of_last * tail_steps
         busy *= table.blocks
         busy /= waves * whole_steps + tail_steps  # by the k-steps one after another
-        step = self._k_step(np.minimum(busy, table.multiprocessors), most_rows)
+        step = self._k_step(np.minimum(busy, table.processors), views)
         mainloop = whole_steps * step
         computing = np.maximum(mainloop, (mainloop + self.end) * self.turn)
         computing *= waves
         computing += self.once
         computing += tail_steps * step
-        computing += at.has_tail * self.partial
-        reading = self._per_k(at, sizes, inputs)
+        computing += tail * self.partial
+        reading = self._per_k(at, extents, inputs)
         reading *= slope
         reading += offset
-        reading += stored * self.write
+        stored *= self.write
+        reading += stored
         # The time is between the longer of computing and memory, and their sum if nothing overlaps.
         overlap = np.where(at.are_several, p.overlap[1], p.overlap[0])
         time: Array = (computing**overlap + reading**overlap) ** (1.0 / overlap)
@@ -258,48 +270,86 @@ class Prices:
         added *= p.sum_splits
         added += of_last * self.sum_bytes
         added += p.sum_launch
-        added += at.last * self.sum_fused
-        time += added * at.has_tail
+        if self.is_fused:
+            added += at.last * self.sum_fused
+        added *= tail
+        time += added
         if only_worth:
-            time[is_excluded(table, at, sizes)] = math.inf
+            time[is_excluded(table, extents, depth, at)] = math.inf
         time *= 1e-6
         return time
 
-    def _k_step(self, active: Array, most_rows: Array) -> Array:
+    def _depth(self, every_k: tuple[int, ...]) -> Depth:
+        """Return :func:`depth_of`, which is kept."""
+        found = self._depths.get(every_k)
+        if found is None:
+            if len(self._depths) >= DEPTHS:
+                self._depths.clear()
+            found = self._depths[every_k] = depth_of(self.table, every_k)
+        return found
+
+    def _loads(self, views: Sequence[Problem]) -> Array:
+        """Return the costs of a k-step with one multiprocessor at work, which are kept.
+
+        Of the sizes they depend on the rows of A that are worth loading, a power of two.
+        """
+        most_rows = tuple([_most_rows(view) for view in views])
+        found = self._parts.get(most_rows)
+        if found is None:
+            if len(self._parts) >= PARTS:
+                self._parts.clear()
+            every_row = np.array(most_rows, np.float64)[self.table.view]
+            found = self.by_rows * _a_rows(self.table, every_row)
+            found += self.besides
+            self._parts[most_rows] = found
+        return found
+
+    def _k_step(self, active: Array, views: Sequence[Problem]) -> Array:
         """Return the microseconds of a k-step, which multiplies and loads at once.
 
         Parameters
         ----------
         active : array
             The number of multiprocessors at work, on average over the k-steps.
-        most_rows : array
-            The number of rows of A that are worth loading.
+        views : sequence of Problem
         """
-        parts = self.by_rows * _a_rows(self.table, most_rows)
-        parts += self.besides
+        parts = self._loads(views).copy()
         l2, port, _, multiply = parts
         l2 *= active
-        shared = np.maximum(active * (self.shared / 8) + self.alone, self.least_shared)
+        shared = active * (self.shared / 8)
+        shared += self.alone
+        shared = np.maximum(shared, self.least_shared)
         port *= np.minimum(shared, self.costs.shared_port)
-        multiply += self.throttle * active * active
+        throttled = self.throttle * active
+        throttled *= active
+        multiply += throttled
         # The time is about that of the slowest part, and a little more if others are near it: the
         # 6-norm.
         square = parts * parts
-        step: Array = (np.add.reduce(square * square * square) + self.others) ** (1 / 6)
+        sixth = square * square
+        sixth *= square
+        summed = np.add.reduce(sixth)
+        summed += self.others
+        step: Array = summed ** (1 / 6)
         step += self.cluster
         return step
 
-    def _per_k(self, at: TableCover, sizes: Sizes, inputs: Array) -> Array:
+    def _per_k(self, at: TableCover, extents: Array, inputs: Array) -> Array:
         """Return the number of rows of A and B that are read from memory if L2 keeps none."""
         table = self.table
-        down = np.minimum(at.rows, float(GROUP_M))
-        across = np.minimum(table.clusters, at.tiles)
+        of_wave = np.empty_like(extents)
+        down, across = of_wave
+        np.minimum(at.rows, float(GROUP_M), out=down)
+        np.minimum(table.clusters, at.tiles, out=across)
         across /= down
-        across = np.minimum(np.maximum(across, 1.0), at.columns)
-        of_wave = np.minimum(down * table.m, sizes.m)
-        of_wave += np.minimum(across * table.n, sizes.n)
-        of_wave *= np.maximum(at.share, 1.0)
-        return np.maximum(of_wave, inputs)
+        np.maximum(across, 1.0, out=across)
+        np.minimum(across, at.columns, out=across)
+        of_wave *= table.extents
+        np.minimum(of_wave, extents, out=of_wave)
+        down += across
+        down *= np.maximum(at.share, 1.0)
+        found: Array = np.maximum(down, inputs)
+        return found
 
 
 def _rates(view: Problem, p: Costs) -> tuple[float, ...]:
@@ -321,21 +371,22 @@ def _rates(view: Problem, p: Costs) -> tuple[float, ...]:
 def _numbers(view: Problem, p: Costs) -> tuple[float, ...]:
     """Return the numbers of a problem that follow from its sizes, whatever the tiling is.
 
-    They are its :class:`Sizes` and the rows of A that are worth loading; then, for the memory, the
-    rows of A and B, the microseconds of each such row that a wave reads, as far as L2 does not keep
-    it, the microseconds of everything else that is read, and the bytes of D.
+    They are m, n and the batch; then, for the memory, the rows of A and B, the microseconds of each
+    such row that a wave reads, as far as L2 does not keep it, the microseconds of everything else
+    that is read, and the bytes of D.
     """
     m, n, k, batch = view.m, view.n, view.k, view.batch
-    most_rows = 1 << (m - 1).bit_length() if view.a_k_major else 1 << 30
     one, dram = 2 * k * (m + n), 1 / (p.dram * 1e6)
     stored = view.stored * batch * m * n
     kept = 1 / (1 + (1e-6 * one / p.l2_bytes) ** 4)  # kept by L2 from wave to wave
     read = stored * view.reads_c + view.moved * batch * m * n
     offset = dram * (one * batch * kept + read) + p.fill
-    return (
-        *sizes_of(m, n, k, batch), most_rows, batch * (m + n), 2 * k * dram * (1 - kept), offset,
-        stored,
-    )  # fmt: skip
+    return m, n, batch, batch * (m + n), 2 * k * dram * (1 - kept), offset, stored
+
+
+def _most_rows(view: Problem) -> int:
+    """Return the rows of A that are worth loading."""
+    return 1 << (view.m - 1).bit_length() if view.a_k_major else 1 << 30
 
 
 def _a_rows(table: Table, most_rows: Array) -> Array:

@@ -42,6 +42,7 @@ class Table:
     ) -> None:
         self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
+        self.processors = np.full(len(found), float(multiprocessors))  # quicker than a number
         self.view = np.array(views, np.int64)
 
         def column(name: str) -> Array:
@@ -53,6 +54,7 @@ class Table:
         self.is_stream_k, self.is_split = column("stream_k") > 0, self.split > 1
         self.is_ping_pong = column("ping_pong") > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
+        self.extents = np.array([self.m, self.n])
         self.least_rows = 8 * self.cluster_n  # the least rows of A that a cluster loads
         self.blocks = self.cluster_m * self.cluster_n * self.split  # the blocks of a cluster
         self.doublings = np.log2(self.blocks)
@@ -66,8 +68,13 @@ class Table:
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
         self.splits_at_once = SUMS_AT_ONCE // column("row_blocks")
         self.is_clustered = self.cluster_m * self.cluster_n > 1
-        self.least_m = np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64)
-        self.least_n = self.n / 2 * (self.cluster_n > 1)
+        self.least_extents = np.array([
+            np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64),
+            self.n / 2 * (self.cluster_n > 1),
+        ])  # fmt: skip
+        # The tilings that are excluded if there is one wave, and if there are several.
+        nothing = np.zeros_like(self.is_split)
+        self.needs_waves, self.needs_one = self.is_ping_pong, nothing if is_fixed else self.is_split
         self.is_narrow = self.block_n % 64 > 0  # whether TMA boxes of B are narrow if B is MN-major
         self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
@@ -119,29 +126,39 @@ def divided(found: Sequence[Tiling], parts: int) -> list[Tiling]:
     return list(dict.fromkeys(alike))
 
 
-class Sizes(NamedTuple):
-    """The sizes of each tiling's problem, an array each.
+class Depth(NamedTuple):
+    """The part of a price that depends on k alone; an array each, with a number a tiling.
 
     Attributes
     ----------
-    m, n, batch : array
     k_steps : array
         The number of k-steps of BLOCK_K.
+    whole_steps : array
+        The number of k-steps of a block that computes a tile by itself.
     most_splits : array
-        The most clusters that k has enough steps for.
+        The most clusters that k has enough steps for, and that may divide a tile of the last wave.
+    is_excluded : array of bool
+        Whether the tiling divides k into parts that are too small.
     """
 
-    m: Array
-    n: Array
-    batch: Array
     k_steps: Array
+    whole_steps: Array
     most_splits: Array
+    is_excluded: npt.NDArray[np.bool_]
 
 
-def sizes_of(m: int, n: int, k: int, batch: int) -> tuple[int, int, int, int, int]:
-    """Return the :class:`Sizes` of one problem."""
-    k_steps = -(-k // BLOCK_K)
-    return m, n, batch, k_steps, max(1, k_steps // LEAST_STEPS)
+def depth_of(table: Table, every_k: Sequence[int]) -> Depth:
+    """Return what follows from k, of each of the problems that a table's tilings are for."""
+    steps = [-(-k // BLOCK_K) for k in every_k]
+    most = [max(1, each // LEAST_STEPS) for each in steps]
+    k_steps, most_splits = np.array([steps, most], np.float64)[:, table.view]
+    whole_steps, most_splits = (
+        np.ceil(k_steps / table.split), np.minimum(most_splits, table.most_splits),
+    )  # fmt: skip
+    is_excluded = k_steps < table.least_steps
+    if table.is_fixed:
+        is_excluded[:] = False
+    return Depth(k_steps, whole_steps, most_splits, is_excluded)
 
 
 class TableCover(NamedTuple):
@@ -179,22 +196,35 @@ class TableCover(NamedTuple):
     has_tail: npt.NDArray[np.bool_]
 
 
-def cover_table(table: Table, sizes: Sizes) -> TableCover:
-    """Return the cover of each tiling's problem, exact for at most MOST_TILES tiles."""
-    rows, columns = np.ceil(sizes.m / table.m), np.ceil(sizes.n / table.n)
+def cover_table(table: Table, extents: Array, batch: Array, depth: Depth) -> TableCover:
+    """Return the cover of each tiling's problem, exact for at most MOST_TILES tiles.
+
+    Parameters
+    ----------
+    table : Table
+    extents : array, (2, tilings)
+        The rows and the columns of each tiling's problem.
+    batch : array
+    depth : Depth
+    """
+    rows, columns = np.ceil(extents / table.extents)
     tiles = rows * columns
-    tiles *= sizes.batch
+    tiles *= batch
     share = tiles / table.clusters
     waves = np.ceil(share)
     # Beyond MOST_TILES the difference is rounded, and may be 0.
-    last = np.maximum(tiles - (waves - 1.0) * table.clusters, 1.0)
-    splits = np.floor(table.clusters / last)
-    splits = np.minimum(np.minimum(splits, sizes.most_splits), table.most_splits)
-    are_several, has_tail = waves > 1.0, splits > 1.0
-    return TableCover(rows, columns, tiles, share, waves, last, are_several, splits, has_tail)
+    last = tiles + table.clusters
+    last -= waves * table.clusters
+    last = np.maximum(last, 1.0)
+    splits = np.minimum(np.floor(table.clusters / last), depth.most_splits)
+    return TableCover(
+        rows, columns, tiles, share, waves, last, waves > 1.0, splits, splits > 1.0
+    )  # fmt: skip
 
 
-def is_excluded(table: Table, at: TableCover, sizes: Sizes) -> npt.NDArray[np.bool_]:
+def is_excluded(
+    table: Table, extents: Array, depth: Depth, at: TableCover
+) -> npt.NDArray[np.bool_]:
     """Return which tilings may not be chosen.
 
     They are the tilings that compute more than another one of the same speed: tiles whose last 64
@@ -203,11 +233,10 @@ def is_excluded(table: Table, at: TableCover, sizes: Sizes) -> npt.NDArray[np.bo
     that have only one tile each. Tilings with more tiles than the kernel can count are excluded
     too.
     """
-    found = (sizes.m <= table.least_m) | (sizes.n <= table.least_n)
-    found |= ~at.are_several & table.is_ping_pong
-    if not table.is_fixed:
-        found |= at.are_several & table.is_split
-        found |= sizes.k_steps < table.least_steps
+    is_small = extents <= table.least_extents
+    found: npt.NDArray[np.bool_] = is_small[0] | is_small[1]
+    found |= np.where(at.are_several, table.needs_one, table.needs_waves)
+    found |= depth.is_excluded
     found |= at.has_tail < table.is_stream_k
     found |= at.tiles > MOST_TILES
     return found
