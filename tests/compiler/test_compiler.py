@@ -523,12 +523,13 @@ def own_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     monkeypatch.setattr(shipped, "_BEGIN", f"{folder}{os.sep}")
     new_process(monkeypatch)
     yield folder
-    shipped.digest.cache_clear()
+    shipped._first.cache_clear()
 
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shipped, "_texts", {})
-    shipped.digest.cache_clear()
+    monkeypatch.setattr(shipped, "_read", {})
+    shipped._first.cache_clear()
     forget()
 
 

@@ -324,3 +324,28 @@ except KeyboardInterrupt:
         told, _ = process.communicate(timeout=60)
     assert told == "again\n"
     assert_soon_gone(*map(int, who.read_text().split()))
+
+
+@pytest.mark.parametrize("error", [None, TimeoutError()])
+def test_a_server_that_does_not_start_is_not_waited_for_again(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    begun = []
+
+    def not_started(module: str) -> None:
+        begun.append(module)
+        if error is not None:
+            raise error
+
+    monkeypatch.setattr(forking, "_started", not_started)
+    monkeypatch.setattr(forking, "_servers", {})
+    monkeypatch.setattr(forking, "_refused", set())
+    assert [forking.has_server("answering") for _ in range(3)] == [False] * 3
+    assert begun == ["answering"]
+
+
+def test_a_server_is_there_or_is_started() -> None:
+    assert forking.has_server("answering")
+    assert is_there(server())
+    forking.end_servers()
+    assert forking.has_server("answering")

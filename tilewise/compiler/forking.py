@@ -125,6 +125,8 @@ def _limit(channel: socket.socket, deadline: float | None) -> None:
 
 
 _servers: dict[str, tuple[tuple[starting.Command, str], socket.socket]] = {}
+_refused: set[str] = set()
+"""The modules whose server did not start when :func:`has_server` asked for it."""
 _lock = threading.Lock()
 
 
@@ -134,13 +136,18 @@ def can_fork() -> bool:
 
 
 def has_server(module: str) -> bool:
-    """Return whether :func:`fork` can fork a process of a module; a server is started if needed."""
-    if not can_fork():
+    """Return whether :func:`fork` can fork a process of a module; a server is started if needed.
+
+    Where one did not start, none is started again.
+    """
+    if not can_fork() or module in _refused:
         return False
-    try:
-        return _server(module) is not None
-    except TimeoutError:
-        return False
+    found = None
+    with suppress(TimeoutError):
+        found = _server(module)
+    if found is None:
+        _refused.add(module)
+    return found is not None
 
 
 def fork(module: str, files: Sequence[int] = ()) -> Forked | None:
