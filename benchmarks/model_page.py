@@ -103,7 +103,10 @@ def _from(record: Row) -> str:
         told = f"The time was up before {record['not_measured']} of all were measured. " + told
     if record.get("failures"):
         told = f"What failed: {'; '.join(record['failures'])}. " + told
-    return paragraph(told) + f"\n    {record['command']}\n"
+    told = paragraph(told) + f"\n    {record['command']}\n"
+    for command in record.get("before", ()):
+        told += f"\nA part of it is of an earlier run, by\n\n    {command}\n"
+    return told
 
 
 def _summaries(found: Sequence[Row], *, is_one: bool = False) -> str:

@@ -105,6 +105,7 @@ class Run:
         self.curves: dict[str, dict[str, list[float]]] = {}
         self.checks: dict[str, Row] = {}
         self.right: dict[str, bool] = {}
+        self.before: list[str] = []
         self.failures: list[str] = []
         self.blocks: dict[str, Module] = {}
         self.models: dict[str, Module] = {}
@@ -130,6 +131,7 @@ class Run:
             for name in ("training", "decoding")
         )
         self.curves, self.checks = record["curves"], record["checks"]
+        self.before = [*record.get("before", ()), f"{record['command']}, {record['date'][:16]}"]
 
     def all(self) -> None:
         """Measure the stages that are asked for, but for what is known already."""
@@ -309,7 +311,7 @@ class Run:
             "method": self.at.method, "not_measured": self.budget.left, "failures": self.failures,
             "checks": self.checks, "summaries": models.summaries(self.training, self.decoding),
             "training": self.training, "decoding": self.decoding, "losses": self.losses(),
-            "curves": self.curves,
+            "curves": self.curves, "before": self.before,
         }  # fmt: skip
 
     def keep(self) -> None:
