@@ -19,6 +19,7 @@ import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,12 @@ import numpy.typing as npt
 from scipy.optimize import least_squares, minimize
 
 from tilewise.explanation import of_shape
-from tilewise.gemm.chip import H200
+from tilewise.gemm.chip import KNOWN, Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.costs import COSTS, Costs
 from tilewise.gemm.families.hopper.model import seconds
 from tilewise.gemm.families.hopper.table import Table
-from tilewise.gemm.families.hopper.tiling import Tiling
+from tilewise.gemm.families.hopper.tiling import Problem, Tiling
 
 SHARP, SHARED = 3.0, 0.5  # how fast weight falls with distance from the best; of shared errors
 DOUBT = 0.02  # of a cost's logarithm: tilings that are expected to be so near may be taken
@@ -48,38 +49,56 @@ Array = npt.NDArray[np.float64]
 
 
 class Sample:
-    """The times of a record as arrays."""
+    """The times of some records as arrays; a product counts as much as its record is said to."""
 
-    def __init__(self, records: Iterable[dict[str, Any]]) -> None:
+    def __init__(
+        self, records: Iterable[dict[str, Any]], counts: Iterable[float] | None = None
+    ) -> None:
         self.products: list[dict[str, Any]] = []
-        tilings: list[Tiling] = []
-        views: list[int] = []
-        self.problems: list[Any] = []
+        self.rows_of_records: list[slice] = []
+        self._parts: list[tuple[Table, list[Problem], Chip]] = []
+        of: list[int] = []
         microseconds: list[float] = []
-        for record in records:
+        weights: list[float] = []
+        for record, weight in zip(records, counts or repeat(1.0), strict=False):
+            tilings: list[Tiling] = []
+            views: list[int] = []
+            problems: list[Problem] = []
             for row in record["rows"]:
+                found = list(ways_of(row["ways"]))
+                if not found:
+                    continue
                 product = of_shape(row["m"], row["n"], row["k"], "bfloat16", row["layout"])
                 problem = hopper.problem(product)
-                for tiling, time in ways_of(row["ways"]):
-                    if len(self.problems) != 2 * len(self.products) + 2:
-                        self.problems += [problem, problem.swapped]
+                for tiling, time in found:
                     tilings.append(tiling)
-                    views.append(2 * len(self.products) + tiling.swapped)
+                    views.append(len(problems) + tiling.swapped)
+                    of.append(len(self.products))
                     microseconds.append(time)
-                if len(self.problems) == 2 * len(self.products) + 2:
-                    self.products.append(row)
-        self.table = Table(tilings, views, H200.multiprocessors)
-        self.of = np.array(views) // 2
+                problems += [problem, problem.swapped]
+                self.products.append(row)
+                weights.append(weight)
+            begun = self.rows_of_records[-1].stop if self.rows_of_records else 0
+            self.rows_of_records.append(slice(begun, len(self.products)))
+            chip = chip_of(record)
+            self._parts.append((Table(tilings, views, chip.multiprocessors), problems, chip))
+        self.of, self.counts = np.array(of), np.array(weights)
         self.time = np.array(microseconds)
         self.best = np.full(len(self.products), np.inf)
         np.minimum.at(self.best, self.of, self.time)
         regret = np.minimum(np.log(self.time / self.best[self.of]), MOST)
         self.loss = regret + TAIL * regret**2
-        self.weight = np.exp(-SHARP * np.minimum(self.time / self.best[self.of] - 1, 1.5))
+        near = np.exp(-SHARP * np.minimum(self.time / self.best[self.of] - 1, 1.5))
+        self.weight = near * self.counts[self.of]
 
     def expected(self, costs: Costs) -> Array:
-        """Return what the model expects, in microseconds."""
-        return 1e6 * seconds(self.table, self.problems, costs, only_worth=False)
+        """Return what the model expects, in microseconds, of the costs of an H200."""
+        found = [
+            seconds(table, problems, costs.on(chip), only_worth=False)
+            for table, problems, chip in self._parts
+        ]
+        result: Array = 1e6 * np.concatenate(found)
+        return result
 
     def errors(self, costs: Costs) -> Array:
         """Return the logarithms of expected by measured, weighed."""
@@ -109,6 +128,11 @@ class Sample:
             rows = np.flatnonzero(self.of == index)
             found[index] = self.time[rows[expected[rows].argmin()]] / self.best[index]
         return found
+
+
+def chip_of(record: dict[str, Any]) -> Chip:
+    """Return the GPU of a record."""
+    return Chip(**record["chip"]) if "chip" in record else KNOWN[record["machine"]["gpu"]]
 
 
 def ways_of(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
@@ -184,7 +208,7 @@ def fitted(sample: Sample, is_in: npt.NDArray[np.bool_], evaluations: int, steps
         errors = sample.errors(costs)[rows] / ROBUST
         of_times = 2 * ROBUST**2 * (np.sqrt(1 + errors**2) - 1).sum() / sample.weight[rows].sum()
         change = ((values - before) ** 2).sum()
-        doubted = sample.doubted(costs)[is_in].mean()
+        doubted = np.average(sample.doubted(costs)[is_in], weights=sample.counts[is_in])
         return float(doubted + OF_TIMES * of_times + OF_START * change)
 
     if steps:
@@ -211,23 +235,36 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Fit, and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("records", nargs="+", type=Path)
+    parser.add_argument(
+        "--counts", nargs="+", type=float, metavar="N", help="what a product of each record counts"
+    )
     parser.add_argument("--folds", type=int, default=4, help="0 for none")
     parser.add_argument("--seed", type=int, default=7, help="of the folds")
     parser.add_argument("--evaluations", type=int, default=12)
     parser.add_argument("--steps", type=int, default=30)
     options = parser.parse_args(arguments)
-    sample = Sample(json.loads(path.read_text(encoding="utf-8")) for path in options.records)
+    if options.counts and len(options.counts) != len(options.records):
+        parser.error(f"{len(options.counts)} --counts for {len(options.records)} records")
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in options.records]
+    sample = Sample(records, options.counts)
     count = len(sample.products)
-    show("before", sample.regrets(COSTS))
+
+    def show_all(words: str, regrets: Array) -> None:
+        show(words, regrets)
+        if len(records) > 1:
+            for path, rows in zip(options.records, sample.rows_of_records, strict=True):
+                show(f"    {path.name}", regrets[rows])
+
+    show_all("before", sample.regrets(COSTS))
     kept = np.ones(count)
     fold = np.random.default_rng(options.seed).integers(0, max(1, options.folds), count)
     for index in range(options.folds):
         costs = fitted(sample, fold != index, options.evaluations, options.steps)
         kept[fold == index] = sample.regrets(costs)[fold == index]
     if options.folds:
-        show("kept apart", kept)
+        show_all("kept apart", kept)
     costs = fitted(sample, np.ones(count, np.bool_), options.evaluations, options.steps)
-    show("fitted to", sample.regrets(costs))
+    show_all("fitted to", sample.regrets(costs))
     for each in fields(Costs):
         print(f"    {each.name}: {getattr(costs, each.name)}")
 

@@ -66,10 +66,10 @@ class Costs(NamedTuple):
     """
 
     launch: float = 2.0
-    tensor: float = 0.8
-    port: float = 0.29
-    dram: float = 0.88
-    write: float = 0.88
+    tensor: float = 0.784
+    port: float = 0.303
+    dram: float = 0.893
+    write: float = 0.893
     write_line: float = 0.0
     overlap: float = 8.0
     overlap_memory: float = 3.2
@@ -84,7 +84,7 @@ class Costs(NamedTuple):
 OF_M = Costs()
 """The costs of products in which the rows of A and D are in groups."""
 OF_K = Costs(
-    tensor=0.815, port=0.37, write=0.93, write_line=55.0, overlap_memory=8.0, ping_pong=1.3,
+    tensor=0.799, port=0.387, write=0.943, write_line=55.0, overlap_memory=8.0, ping_pong=1.3,
     cluster=0.056, tile=2.0, rows=140.0, columns=25.0,
 )  # fmt: skip
 """The costs of products in which k is in groups: few k-steps a tile, MN-major A and B, large D."""

@@ -1,4 +1,4 @@
-"""The costs of the Hopper kernel's steps: the constants of its model, fitted on an H200."""
+"""The costs of the Hopper kernel's steps: its model's constants, fitted on an H200 and an H100."""
 
 from __future__ import annotations
 
@@ -87,46 +87,46 @@ class Costs:
         to begin on; it is in proportion if the last wave leaves some.
     """
 
-    launch: float = 0.157
-    cluster_launch: float = 0.0162
-    fill: float = 1.03
-    latency: float = 1.14
-    tile: float = 0.165
-    tensor: float = 6.84
-    throttle: float = 0.194
-    l2: float = 17.4
-    port: float = 159.0
-    shared_port: float = 1.44
-    k_major: tuple[float, ...] = (2.09, 1.48, 1.39, 1.3)
-    mn_major: tuple[float, ...] = (2.24, 1.59, 1.5, 1.37)
-    narrow: float = 1.17
-    multicast_a: float = 147.0
-    multicast_b: float = 144.0
-    k_step: float = 0.0886
-    cluster: float = 0.0199
-    few_stages: float = 1.02
+    launch: float = 1.09
+    cluster_launch: float = 0.0173
+    fill: float = 0.28
+    latency: float = 1.12
+    tile: float = 0.237
+    tensor: float = 6.98
+    throttle: float = 0.198
+    l2: float = 15.8
+    port: float = 152.0
+    shared_port: float = 1.53
+    k_major: tuple[float, ...] = (1.91, 1.49, 1.33, 1.21)
+    mn_major: tuple[float, ...] = (2.03, 1.4, 1.39, 1.18)
+    narrow: float = 1.49
+    multicast_a: float = 126.0
+    multicast_b: float = 164.0
+    k_step: float = 0.0818
+    cluster: float = 0.0177
+    few_stages: float = 1.04
     issue: float = 4 * 32 * 1.755
     operand: float = 0.2
-    store: float = 38.3
-    store_widths: tuple[float, ...] = (1.79, 1.77, 1.61)
-    store_columns: float = 1.34
+    store: float = 40.2
+    store_widths: tuple[float, ...] = (1.99, 1.68, 1.56)
+    store_columns: float = 1.37
     rows: float = 14.1
     columns: float = 4.7
-    dram: float = 4.95
-    write: tuple[float, ...] = (1.69, 2.43, 3.22, 2.14)
-    l2_lines: float = 0.666
-    overlap: tuple[float, ...] = (2.36, 2.57)
-    l2_bytes: float = 64.1
-    partial: float = 8.0
-    sum_launch: float = 1.33
-    sum_splits: float = 0.303
-    sum_bytes: float = 5.52
-    split: float = 0.255
-    split_add: float = 11.1
+    dram: float = 4.88
+    write: tuple[float, ...] = (1.64, 2.32, 3.03, 2.03)
+    l2_lines: float = 0.63
+    overlap: tuple[float, ...] = (2.56, 2.62)
+    l2_bytes: float = 24.7
+    partial: float = 8.65
+    sum_launch: float = 1.31
+    sum_splits: float = 0.331
+    sum_bytes: float = 4.85
+    split: float = 0.34
+    split_add: float = 11.4
     realign: float = 97.0
     realign_wait: float = 1.25
     realign_latency: float = 0.305
-    last_wave: float = 0.642
+    last_wave: float = 0.631
 
     def on(self, chip: Chip) -> Costs:
         """Return the costs on another chip, with the rates scaled by its clock, memory and L2."""
