@@ -289,25 +289,29 @@ def _grouped(record: Row) -> str:
         "Layers of mixtures of experts, X in groups of rows with a weight each: tokens, each "
         "routed to the layer's number of experts, evenly or to some more than to others. "
         "`tilewise.grouped_matmul` beside `torch._grouped_mm` and, where the groups have 512 rows "
-        "or more in the mean, beside `torch.matmul` of as many rows with one weight."
+        "or more in the mean, beside `torch.matmul` of as many rows with one weight. The form is "
+        "the forward pass or the weights' gradient; weights are (groups, n, k), nk, or "
+        "(groups, k, n), kn."
     )
     sums = [
         (
-            f"by {row['rival']}", str(row["products"]), f"{row['geometric_mean']:.3f}",
-            f"{row['worst']:.3f}", row["worst_product"],
+            f"{row['form']}, by {row['rival']}", str(row["products"]),
+            f"{row['geometric_mean']:.3f}", f"{row['worst']:.3f}", row["worst_product"],
         )
         for row in record["summaries"]
     ]  # fmt: skip
     lines = [
         (
-            f"{row['name']}, {row['load']}", str(row["groups"]), f"{row['rows']:,}",
-            f"{row['n']} x {row['k']}", f"{1e6 * row['seconds']['tilewise']:,.1f}",
+            f"{row['form']}, {row['name']}, {row['load']}, {row['major']}", str(row["groups"]),
+            f"{row['rows']:,}", f"{row['n']} x {row['k']}",
+            f"{1e6 * row['seconds']['tilewise']:,.1f}",
             f"{row['tflops']['tilewise']:.0f}", f"{row['ratios']['torch']:.3f}",
             f"{x:.3f}" if (x := row["ratios"].get("torch dense")) else "",
         )
         for row in record["rows"]
     ]  # fmt: skip
-    heading = ("layer, tokens, load", "groups", "rows", "n x k", "µs", "TFLOP/s", "ratio", "dense")
+    first = "form, layer, tokens, load, weights"
+    heading = (first, "groups", "rows", "n x k", "µs", "TFLOP/s", "ratio", "dense")
     return "\n".join((
         paragraph(told),
         table(("ratio", "of", "mean", "worst", "at"), sums, "lrrrl"),
