@@ -25,8 +25,10 @@ class FakeContext:
 
     def __init__(self) -> None:
         self.called: Counter[str] = Counter()
-        self.fails_at = ""
+        self.fails_at = self.interrupted_at = ""
         self.driver = MagicMock()
+        done = self.driver.CUresult.CUDA_SUCCESS
+        self.driver.cuMemAlloc = lambda size: (done, self.call("cuMemAlloc", size))
         self.driver.cuEventQuery.return_value = (self.driver.CUresult.CUDA_SUCCESS,)
         self.driver.cuPointerGetAttribute.return_value = (1, None)
 
@@ -34,6 +36,8 @@ class FakeContext:
         if function == self.fails_at and self.called[function]:
             raise LaunchError("made up")
         self.called[function] += 1
+        if function == self.interrupted_at:  # Ctrl-C comes while the driver is at it
+            raise KeyboardInterrupt
         return 1 << 30
 
     def current(self) -> Any:
@@ -136,6 +140,15 @@ def test_an_error_leaves_nothing_behind(gpu: FakeGpu, function: str) -> None:
     assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
     gc.collect()  # the error's traceback refers to some
     assert driver.cuEventDestroy.call_count == called["cuEventCreate"]
+
+
+def test_memory_that_was_being_pinned_at_ctrl_c_is_unpinned(gpu: FakeGpu) -> None:
+    a = np.ones((3000, 3000), np.float32)
+    gpu.context.interrupted_at = "cuMemHostRegister"
+    with pytest.raises(KeyboardInterrupt):
+        multiply(gpu, a, a.copy())
+    assert gpu.context.called["cuMemHostRegister"] == 1
+    assert gpu.context.driver.cuMemHostUnregister.call_count == 1
 
 
 @pytest.mark.parametrize("size", [64, 1000, 1100])

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
+from itertools import count, starmap
 from pathlib import Path
 from typing import Any
 
@@ -68,11 +68,14 @@ def held(gpu: Gpu, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         call = getattr(driver, function)
 
         def counted(*args: Any) -> Any:
-            result = call(*args)
-            if result[0] == driver.CUresult.CUDA_SUCCESS:
-                with lock:
-                    found[what] += by
-            return result
+            results: list[Any] = []
+            try:
+                results.extend(starmap(call, [args]))  # one step, after which Ctrl-C may be raised
+            finally:
+                if results and results[0][0] == driver.CUresult.CUDA_SUCCESS:
+                    with lock:
+                        found[what] += by
+            return results[0]
 
         monkeypatch.setattr(driver, function, counted)
 

@@ -270,15 +270,28 @@ class Memory:
     def __init__(self, context: Context, size: int) -> None:
         self.context = context
         self.size = size
-        self.address = int(context.call("cuMemAlloc", size)) if size else 0
-        if self.address:
-            weakref.finalize(self, _free, context, self.address).atexit = False
+        self.address = 0
+        if not size:
+            return
+        # Ctrl-C is raised between two steps of Python. The call and the storing of what it returns
+        # are one step, of C, and who frees it is named before, so that no address is ever lost.
+        answers: list[tuple[Any, Any]] = []
+        weakref.finalize(self, _free, context, answers).atexit = False
+        answers.extend(map(context.driver.cuMemAlloc, (size,)))
+        status, address = answers[0]
+        if status != context.driver.CUresult.CUDA_SUCCESS:
+            raise context.error(status, "cuMemAlloc", (size,))
+        self.address = int(address)
 
 
-def _free(context: Context, address: int) -> None:
-    if not context.lost and context.is_of_this_process:
-        with context.current():
-            context.driver.cuMemFree(address)
+def _free(context: Context, answers: list[tuple[Any, Any]]) -> None:
+    """Free the memory that ``cuMemAlloc`` answered with, if it did."""
+    if context.lost or not context.is_of_this_process:
+        return
+    for status, address in answers:
+        if status == context.driver.CUresult.CUDA_SUCCESS:
+            with context.current():
+                context.driver.cuMemFree(address)
 
 
 class GpuArray:

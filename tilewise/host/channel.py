@@ -207,19 +207,28 @@ class _PinnedBuffer(Buffer):
             return
         address = self.memory.ctypes.data
         portable = self._context.driver.CU_MEMHOSTREGISTER_PORTABLE
-        self._context.call("cuMemHostRegister", address, self.memory.size, portable)
+        # Ctrl-C may be raised as the driver returns, so who unpins the memory is named before.
         self._unpin = weakref.finalize(self, _unpin, self._context, address, self.memory)
         self._unpin.atexit = False
+        try:
+            self._context.call("cuMemHostRegister", address, self.memory.size, portable)
+        except Exception:  # the driver refused
+            self._unpin.detach()
+            self._unpin = None
+            raise
+        except BaseException:
+            self.free()
+            raise
 
     def free(self) -> None:
-        """Unpin the memory."""
+        """Unpin the memory if it is pinned."""
         if self._unpin is not None:
             self._unpin()
             self._unpin = None
 
 
 def _unpin(context: Context, address: int, memory: Bytes) -> None:
-    """Unpin memory; the argument keeps it alive until then."""
+    """Unpin memory, which the argument keeps alive; the driver refuses if it is not pinned."""
     if not context.lost and context.is_of_this_process:
         with context.current():
             context.driver.cuMemHostUnregister(address)
