@@ -294,7 +294,7 @@ def test_arrays_on_the_host_stay_there(out_dtype: str | None) -> None:
 def test_a_gpu_that_is_asked_for_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
 
-    def multiply(call: Any, gpu: Gpu, room: int | None) -> Any:
+    def multiply(call: Any, gpu: Gpu, room: int | None, key: object) -> Any:
         sent.append(gpu)
         return np.zeros(call.shape, call.out_dtype)
 
