@@ -156,7 +156,7 @@ def _narrow(x: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
 
 
 @pytest.fixture
-def computing_gpu(monkeypatch: pytest.MonkeyPatch) -> ComputingGpu:
+def computing_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[ComputingGpu]:
     """PyTorch's tensors on the host lie on this GPU; nothing is known of calls before."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     library = library_of(torch.zeros(1))
@@ -167,4 +167,6 @@ def computing_gpu(monkeypatch: pytest.MonkeyPatch) -> ComputingGpu:
     monkeypatch.setattr(own_product, "why_on_gpu", lambda _dtype, _ordinal: "")
     monkeypatch.setattr(beside, "launches", gpu.computes)
     monkeypatch.setattr(repeat, "_records", {})
-    return gpu
+    repeat.forget()
+    yield gpu
+    repeat.forget()

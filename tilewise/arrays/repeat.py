@@ -319,6 +319,21 @@ def remember(key: Key, record: Repeat) -> None:
     _records[key] = record
 
 
+def kept(key: Key) -> Repeat | None:
+    """Return the record that is kept by a key; None if there is none."""
+    return _records.get(key)
+
+
+_others: list[Callable[[], object]] = []
+
+
+def also_forgets(drop: Callable[[], object]) -> None:
+    """Let :func:`forget` call a function, which drops records that are kept elsewhere."""
+    _others.append(drop)
+
+
 def forget() -> None:
     """Drop all records, so that every call is planned again."""
     _records.clear()
+    for drop in _others:
+        drop()

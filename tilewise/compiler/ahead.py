@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -113,6 +114,20 @@ def compile_beside(
 
 def _asked(kernel: Source, arch: str, lines: bool) -> Request:
     return kernel.request(arch, lines=lines)._replace(apart=True)
+
+
+def wait(seconds: float) -> bool:
+    """Wait until no thread of :func:`compile_beside` is left, at most so long.
+
+    Returns
+    -------
+    bool
+        Whether none is left.
+    """
+    end = time.monotonic() + seconds
+    for thread in list(_beside):
+        thread.join(max(0.0, end - time.monotonic()))
+    return not any(thread.is_alive() for thread in list(_beside))
 
 
 def cores() -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
@@ -30,6 +31,7 @@ SAMPLES, LARGEST = 160, 4096  # products with another m alone, then others; the 
 
 Kind = tuple[object, ...]
 _begun: set[Kind] = set()
+_planning: list[threading.Thread] = []
 _lock = threading.Lock()
 
 
@@ -38,6 +40,7 @@ def _begin_anew() -> None:
     global _lock
     _lock = threading.Lock()
     _begun.clear()
+    _planning.clear()
 
 
 if hasattr(os, "register_at_fork"):
@@ -89,10 +92,34 @@ def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch:
         if kind in _begun:
             return False
         _begun.add(kind)
-    threading.Thread(
+    thread = threading.Thread(
         target=_compile, args=(product, chip, arch, workers), name="plan beside", daemon=True
-    ).start()
+    )
+    thread.start()
+    with _lock:
+        _planning[:] = [*(each for each in _planning if each.is_alive()), thread]
     return True
+
+
+def wait(seconds: float) -> bool:
+    """Wait until nothing is compiled beside any more, at most so long.
+
+    What is timed meanwhile shares the processor, and Python's lock, with these threads.
+
+    Parameters
+    ----------
+    seconds : float
+
+    Returns
+    -------
+    bool
+        Whether nothing is compiled any more.
+    """
+    end = time.monotonic() + seconds
+    for thread in _planning.copy():
+        thread.join(max(0.0, end - time.monotonic()))
+    is_planned = not any(thread.is_alive() for thread in _planning.copy())
+    return ahead.wait(max(0.0, end - time.monotonic())) and is_planned
 
 
 def alike(product: Product) -> Iterator[Product]:

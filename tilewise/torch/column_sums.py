@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tilewise.arrays import own_product
+from tilewise.arrays import own_product, repeat
 from tilewise.arrays.libraries import dtype_name, library_of
 from tilewise.arrays.operands import gpu_of
 from tilewise.devices.limits import compute_capability
@@ -18,7 +18,7 @@ Tensor = Any
 _CLUSTERS = 90  # the least compute capability that has them
 
 
-def column_sums(x: Tensor, dtype: Any) -> Tensor:
+def column_sums(x: Tensor, dtype: Any, key: repeat.Key | None = None) -> Tensor:
     """Return the sums over all dimensions but the last, rounded once.
 
     Parameters
@@ -27,6 +27,8 @@ def column_sums(x: Tensor, dtype: Any) -> Tensor:
         At least 2 dimensions.
     dtype : torch.dtype
         The dtype of the sums, which are computed in float32, or in float64 if ``x`` is float64.
+    key : tuple, optional
+        By which the launch is kept, to be repeated with the address of another ``x``.
 
     Returns
     -------
@@ -49,8 +51,15 @@ def column_sums(x: Tensor, dtype: Any) -> Tensor:
     address, kinds = rows.data_ptr(), (dtype_name(x.dtype), dtype_name(dtype))
     asked = ColumnSums(m, n, rows.stride(0) if m > 1 else n, offset(address), *kinds)
     stream = library.stream(gpu.context.ordinal)
-    for launch in prepare(plan(asked), gpu):
+    launches = prepare(plan(asked), gpu)
+    for launch in launches:
         gpu.enqueue(launch, stream, (address, 0, 0, result.data_ptr(), 0))
+    if key is not None:
+        record = repeat.record(
+            library, gpu, launches, matrices=(x,), operands=(), results=[result], c=None,
+            are_given=False, is_tuple=False,
+        )  # fmt: skip
+        repeat.remember(key, record)
     return result
 
 

@@ -42,7 +42,7 @@ class Sides(NamedTuple):
         """Return the sides of a product of two operands. A vector is not transposed."""
         return Sides(
             (a.shape, b.shape), a.dtype, (transpose_a and a.ndim > 1, transpose_b and b.ndim > 1),
-            (_is_by_columns(a), _is_by_columns(b)), alpha,
+            (is_by_columns(a), is_by_columns(b)), alpha,
         )  # fmt: skip
 
     def aligned(self, g: Tensor) -> Tensor:
@@ -151,5 +151,6 @@ class Product(torch.autograd.Function):  # type: ignore[misc]
         return of_a, of_b, of_c, None, None, None, None, None, None
 
 
-def _is_by_columns(x: Tensor) -> bool:
+def is_by_columns(x: Tensor) -> bool:
+    """Return whether a tensor's matrices are column-major."""
     return bool(x.ndim > 1 and x.stride(-2) == 1 and x.stride(-1) != 1)

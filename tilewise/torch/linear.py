@@ -8,19 +8,28 @@ import torch
 
 from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route, seen_by
 from tilewise.arrays.fusion import Asked
-from tilewise.arrays.invariance import is_invariant
-from tilewise.arrays.repeat import look
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
 from tilewise.torch.column_sums import column_sums
-from tilewise.torch.operator import check_tensors, matmul, overridden
+from tilewise.torch.known import (
+    Known,
+    Latest,
+    Layers,
+    LookedUp,
+    Product,
+    by_products,
+    gradient_of_bias,
+    gradient_of_weight,
+    gradient_of_x,
+    is_unseen,
+    may_be_known,
+)
+from tilewise.torch.operator import PLAIN, check_tensors, matmul, overridden
 from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
-_LINEAR, _INVARIANT = ("linear", False), ("linear", True)
-"""The keys by which records of layers' calls are found, besides the tensors."""
-_PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
+_LINEAR = ("linear",)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -48,13 +57,19 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
-    # What ``route`` finds of plain tensors, in half of its time.
-    if type(x) in _PLAIN and type(weight) in _PLAIN and seen_by(torch) is None:
-        is_recorded = x.requires_grad or weight.requires_grad
-        if bias is None:
-            return _where_it_lies(x, weight, None, is_recorded and torch.is_grad_enabled())
-        if type(bias) in _PLAIN:
-            is_recorded = is_recorded or bias.requires_grad
+    if may_be_known():
+        given = (x, weight) if bias is None else (x, weight, bias)
+        calls = _layers.get(id(weight))
+        if calls is not None and (known := calls.known) is not None:
+            addresses = known.addresses(None, given)
+            result = None if addresses is None else known.records[0].run(addresses)
+            if result is not None:
+                if known.requires_grad and torch.is_grad_enabled():
+                    return _record(x, weight, bias, known.facts, [result])
+                return result
+        # What ``route`` finds of plain tensors, in half of its time.
+        if PLAIN.issuperset(map(type, given)) and seen_by(torch) is None:
+            is_recorded = any(each.requires_grad for each in given)
             return _where_it_lies(x, weight, bias, is_recorded and torch.is_grad_enabled())
     if not isinstance(x, torch.Tensor) and (found := overridden(linear, (x, weight, bias))):
         return found[0]
@@ -98,19 +113,26 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
         raise TypeError(f"x has dtype {x.dtype} and bias {bias.dtype}; they must be the same")
 
 
+_layers = Layers()
+
+
 def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: bool) -> Tensor:
     """Multiply by kernels, which add the bias, and let autograd record it if ``is_recorded``."""
-    arrays = (x, weight) if bias is None else (x, weight, bias)
-    key, again, addresses = look(_INVARIANT if is_invariant(None) else _LINEAR, arrays)
-    result = None if again is None else again.run(addresses)
-    if result is None:
+    given = (x, weight) if bias is None else (x, weight, bias)
+
+    def multiply(key: Any) -> Tensor:
         check(x, weight, bias)
         asked = None if bias is None else Asked(_BIASED.traced, (bias,))
         with torch.no_grad():
-            result = answer(x, weight, transpose_b=True, asked=asked, key=key)
-    if is_recorded:
-        return _record(x, weight, bias, [result])
-    return result
+            return answer(x, weight, transpose_b=True, asked=asked, key=key)
+
+    products = LookedUp()
+    result = products(_LINEAR, given, multiply)
+    calls = _layers.of(weight)
+    is_by_columns = weight.stride(0) == 1 != weight.stride(1)
+    facts = calls.gradients, is_by_columns
+    calls.learn(None, given, products.records, facts)
+    return _record(x, weight, bias, facts, [result]) if is_recorded else result
 
 
 class _Layer(torch.autograd.Function):  # type: ignore[misc]
@@ -122,40 +144,104 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, results: list[Tensor]
+        ctx: Any,
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        facts: tuple[Latest, bool],
+        results: list[Tensor],
     ) -> Tensor:
-        """Return the result. It comes in a list, in which autograd does not look for inputs."""
+        """Return the result. It comes in a list, in which autograd does not look for inputs.
+
+        The facts are what is known of earlier backward passes, and whether the weight is
+        column-major.
+        """
         # ``ctx.needs_input_grad`` says the same, in more time.
         ctx.save_for_backward(
             x if weight.requires_grad else None, weight if x.requires_grad else None
         )
-        if weight.stride(0) == 1 != weight.stride(1):
-            ctx.is_by_columns = True
+        ctx.facts = facts
         return results[0]
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of X, the weight and the bias; None for those not needed."""
         x, weight = ctx.saved_tensors
-        needs_bias = ctx.needs_input_grad[2]
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        x, weight = x if needs_weight else None, weight if needs_x else None
+        latest, is_by_columns = ctx.facts
+        if is_unseen():
+            found = _gradients(latest, of_d, x, weight, needs_bias, is_by_columns)
+            return (*found, None, None)
         of_bias = of_d if needs_bias else None
         if needs_bias and of_d.ndim > 1:
             of_bias = column_sums(of_d, of_d.dtype)
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
         of_x = None if weight is None else matmul(of_d, weight)
-        of_weight = None
-        if x is not None:
-            g, rows = (
-                each.unsqueeze(0) if each.ndim == 1 else each.flatten(0, -2) for each in (of_d, x)
-            )
-            # Column-major if the weight is, because autograd copies a gradient that has other
-            # strides.
-            if getattr(ctx, "is_by_columns", False):
-                of_weight = matmul(rows, g, transpose_a=True).mT
-            else:
-                of_weight = matmul(g, rows, transpose_a=True)
-        return of_x, of_weight, of_bias, None
+        of_weight = None if x is None else _of_weight(of_d, x, is_by_columns)
+        return of_x, of_weight, of_bias, None, None
+
+
+def _gradients(
+    latest: Latest,
+    of_d: Tensor,
+    x: Tensor | None,
+    weight: Tensor | None,
+    needs_bias: bool,
+    is_by_columns: bool,
+) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Return the gradients of X, the weight and the bias, which autograd does not record."""
+    g = of_d if x is None or weight is None else aligned(of_d, weight.shape[1])
+    of_bias = of_d if needs_bias else None
+    if g is not of_d and of_bias is not None:
+        of_bias = column_sums(of_d, of_d.dtype)
+    has_sums = of_bias is not None and g is of_d and g.ndim > 1
+    given = [each for each in (g, x, weight) if each is not None]
+    form, known = (x is None, weight is None, has_sums), latest.known
+    if known is not None and known.is_whole:  # as `by_products` does it, in less time
+        addresses = known.addresses(form, given)
+        if addresses is not None:
+            of_x, of_weight = _again(known, addresses, x, weight, is_by_columns)
+            if (of_x is None) is (weight is None) and (of_weight is None) is (x is None):
+                of_sums = known.records[-1].run(addresses[:1]) if has_sums else of_bias
+                if has_sums and of_sums is None:
+                    of_sums = column_sums(g, g.dtype)
+                return of_x, of_weight, of_sums
+
+    def compute(product: Product) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        return (
+            None if weight is None else gradient_of_x(product, g, weight),
+            None if x is None else gradient_of_weight(product, g, x, is_by_columns=is_by_columns),
+            gradient_of_bias(product, g, g.dtype) if has_sums else of_bias,
+        )
+
+    found: tuple[Tensor | None, Tensor | None, Tensor | None] = by_products(
+        latest, form, given, compute
+    )
+    return found
+
+
+def _again(
+    known: Known, addresses: list[int], x: Tensor | None, weight: Tensor | None, is_by_columns: bool
+) -> tuple[Tensor | None, Tensor | None]:
+    """Return the gradients of X and of the weight; None where they have to be planned anew."""
+    of_x = of_weight = None
+    if weight is not None:
+        of_x = known.records[0].run([addresses[0], addresses[-1]])
+    if x is not None:
+        where = addresses[1::-1] if is_by_columns else addresses[:2]
+        of_weight = known.records[weight is not None].run(where)
+        of_weight = of_weight.mT if is_by_columns and of_weight is not None else of_weight
+    return of_x, of_weight
+
+
+def _of_weight(g: Tensor, x: Tensor, is_by_columns: bool) -> Tensor:
+    """Return the gradient of a weight, by products that autograd can record."""
+    g, x = (each.unsqueeze(0) if each.ndim == 1 else each.flatten(0, -2) for each in (g, x))
+    if is_by_columns:
+        return matmul(x, g, transpose_a=True).mT
+    return matmul(g, x, transpose_a=True)
 
 
 # ``_Layer.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.

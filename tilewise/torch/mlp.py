@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
 
-from tilewise.arrays.dispatched import DIRECT, Route, answer, route
+from tilewise.arrays.dispatched import RECORDED, Route, route
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.epilogue import Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
+from tilewise.torch import known
 from tilewise.torch.activations import epilogue_of
 from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import linear
-from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
+from tilewise.torch.mlp_gradient import (
+    Facts,
+    Layers,
+    Mlp,
+    Products,
+    facts_of,
+    forward,
+    wanted_of,
+)
 from tilewise.torch.mlp_operator import OPERATOR, check, fits
 from tilewise.torch.operator import check_tensors, matmul, overridden
 from tilewise.torch.with_epilogue import (
@@ -99,6 +108,15 @@ def mlp(
             f"weights: {len(weights)}, biases: {len(biases)}; give one weight, or two for a gated "
             "unit, and as many biases or none"
         )
+    form = (
+        activation, type(weight) is tuple, bias is None, down_bias is None, torch.is_grad_enabled()
+    )  # fmt: skip
+    layers = Layers(x, weights, biases, down, down_bias)
+    if known.may_be_known():
+        calls = _mlps.get(id(down))
+        latest = None if calls is None else calls.known
+        if latest is not None and latest.addresses(form, layers.tensors) is not None:
+            return _again(layers, latest)
     if not isinstance(x, torch.Tensor):
         options = {"activation": activation, "bias": bias, "down_bias": down_bias}
         if found := overridden(mlp, (x, weight, down), options):
@@ -110,35 +128,53 @@ def mlp(
     check_tensors([*named, *(("weight", w) for w in weights), *(("bias", b) for b in biases)])
     if torch.compiler.is_compiling():
         text = _text(constant_of(activation), len(weights), len(biases) > 0)
-        return _by_operator(_cast(Layers(x, weights, biases, down, down_bias)), text)
+        return _by_operator(_cast(layers), text)
     function = epilogue_of(activation, len(weights), len(biases) > 0)
-    layers = Layers(x, weights, biases, down, down_bias)
     if is_under_autocast(x):
         layers = _cast(layers)
         with torch.autocast(x.device.type, enabled=False):
-            return _mlp(layers, function)
-    return _mlp(layers, function)
+            return _mlp(layers, function, form)
+    return _mlp(layers, function, form)
 
 
-def _mlp(layers: Layers, function: Traced) -> Tensor:
-    """Compute `mlp` outside of graphs and of autocast."""
+_mlps = known.Layers()
+
+
+def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
+    """Compute `mlp` outside of graphs and of autocast; ``form`` is what tensors do not tell."""
     if not fits(layers):
         check(layers)
     way = route(*layers.tensors)
-    if way is DIRECT:
-        return forward(layers, trained(function, ()), answer)[0]
     if way is Route.OPERATOR:
         return _by_operator(layers, written(function))
     if way is Route.TRANSFORMED:
         return _by_pytorch(layers, function)
-    wanted = wanted_of(layers, [each.requires_grad for each in layers.tensors])
-    made = trained(function, wanted)
+    tensors, is_recorded = layers.tensors, way is RECORDED
+    needs = [is_recorded and each.requires_grad for each in tensors]
+    made = trained(function, wanted_of(layers, needs))
+    calls = _mlps.of(layers.down)
+    facts = facts_of(layers, made, Products(matmul, fused), needs, calls.gradients)
+    products = known.LookedUp()
+    results = forward(layers, made, products)
+    calls.learn(form, tensors, products.records, facts)
+    return _recorded(facts, results, tensors) if is_recorded else results[0]
 
-    def below() -> list[Tensor]:
-        return forward(layers, made, answer)
 
-    products = Products(matmul, fused)
-    return Mlp.apply(function, wanted, layers, below, products, *layers.tensors)[0]
+def _again(layers: Layers, calls: known.Known) -> Tensor:
+    """Compute an MLP as in an earlier call."""
+    results = forward(layers, calls.facts.made, calls.products())
+    if calls.requires_grad and torch.is_grad_enabled():
+        return _recorded(calls.facts, results, layers.tensors)
+    return results[0]
+
+
+def _recorded(facts: Facts, results: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
+    """Return the result, after autograd has recorded it."""
+    return _record(facts, lambda: results, *tensors)[0]
+
+
+# ``Mlp.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.
+_record = super(torch.autograd.Function, Mlp).apply
 
 
 def _cast(layers: Layers) -> Layers:

@@ -13,14 +13,25 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tilewise.arrays.dispatched import answer
 from tilewise.arrays.fusion import APART, Asked
-from tilewise.epilogue import Epilogue, Traced
-from tilewise.epilogue.derivative import Trained, trained
+from tilewise.arrays.repeat import Key
+from tilewise.epilogue import Epilogue
+from tilewise.epilogue.derivative import Trained
+from tilewise.gemm.pack import ALIGNED
 from tilewise.torch.fused import gradients, reduced
-from tilewise.torch.gradient import Sides
+from tilewise.torch.gradient import Sides, is_by_columns
+from tilewise.torch.known import (
+    Latest,
+    Product,
+    by_products,
+    gradient_of_bias,
+    gradient_of_weight,
+    gradient_of_x,
+    is_unseen,
+)
 
 Tensor = Any
-Answer = Callable[..., Any]
 _BIASED = Epilogue(lambda acc, bias: acc + bias).traced
 
 
@@ -86,15 +97,79 @@ def wanted_of(layers: Layers, needs: Sequence[bool]) -> tuple[int, ...]:
     return tuple(range(len(layers.weights))) if is_wanted else ()
 
 
-def forward(layers: Layers, made: Trained, by: Answer) -> list[Tensor]:
+def forward(layers: Layers, made: Trained, product: Product) -> list[Tensor]:
     """Return the result, the hidden values, and the other values for the backward pass."""
     x, weights, biases, down, down_bias = layers
     is_gated = len(weights) == 2
-    b = weights if is_gated else weights[0]
-    asked = Asked(made.forward, biases, APART if is_gated else None)
-    hidden = by(x, b, transpose_b=True, asked=asked)
-    last = None if down_bias is None else Asked(_BIASED, (down_bias,))
-    return [by(hidden[0], down, transpose_b=True, asked=last), *hidden]
+
+    def hidden_values(key: Key | None) -> Any:
+        b = weights if is_gated else weights[0]
+        asked = Asked(made.forward, biases, APART if is_gated else None)
+        with torch.no_grad():
+            return answer(x, b, transpose_b=True, asked=asked, key=key)
+
+    hidden = product((HIDDEN, made.forward, is_gated), (x, *weights, *biases), hidden_values)
+    first, last = hidden[0], () if down_bias is None else (down_bias,)
+
+    def result(key: Key | None) -> Any:
+        asked = Asked(_BIASED, last) if last else None
+        with torch.no_grad():
+            return answer(first, down, transpose_b=True, asked=asked, key=key)
+
+    return [product(DOWN, (first, down, *last), result), *hidden]
+
+
+class Facts(NamedTuple):
+    """What the backward pass of an MLP has to know besides values.
+
+    Attributes
+    ----------
+    made : Trained
+    products : Products
+    layers : Layers
+        The shapes and dtypes of the biases, in their places.
+    first, last : Sides
+        Of each first product, and of the last one.
+    saved : tuple of (int or None)
+        The indices of the tensors that are saved, in X, the weights, down, the hidden values and
+        the stored values, among the MLP's tensors followed by its hidden and stored values; None
+        for a tensor that no gradient needs.
+    latest : Latest
+        What is known of earlier backward passes.
+    """
+
+    made: Trained
+    products: Products
+    layers: Layers
+    first: tuple[Sides, ...]
+    last: Sides
+    saved: tuple[int | None, ...]
+    latest: Latest
+
+
+def facts_of(
+    layers: Layers, made: Trained, products: Products, needs: Sequence[bool], latest: Latest
+) -> Facts:
+    """Return the facts of a call; ``needs`` has for each tensor whether it needs a gradient."""
+    x, weights, biases, down, down_bias = layers
+    of = layers.like(needs)
+    places = layers.like(range(len(needs)))
+    hidden = len(needs)
+    saved = [
+        places.x if any(of.weights) else None, *(i if of.x else None for i in places.weights),
+        places.down if made.wanted else None, hidden if of.down else None,
+        *(hidden + i for i in made.stored),
+    ]  # fmt: skip
+    of_biases = Layers(
+        None, (None,) * len(weights), tuple((x.shape, x.dtype) for x in biases), None,
+        None if down_bias is None else (down_bias.shape, down_bias.dtype),
+    )  # fmt: skip
+    first = tuple(Sides.of(x, w, 1.0, False, True) for w in weights)
+    last = Sides(
+        ((*x.shape[:-1], down.shape[1]), down.shape), x.dtype, (False, True),
+        (False, is_by_columns(down)), 1.0,
+    )  # fmt: skip
+    return Facts(made, products, of_biases, first, last, tuple(saved), latest)
 
 
 class Mlp(torch.autograd.Function):  # type: ignore[misc]
@@ -105,34 +180,14 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any,
-        function: Traced,
-        wanted: tuple[int, ...],
-        layers: Layers,
-        below: Callable[[], Sequence[Tensor]],
-        products: Products,
-        *tensors: Tensor,
+        ctx: Any, facts: Facts, below: Callable[[], Sequence[Tensor]], *tensors: Tensor
     ) -> tuple[Tensor, ...]:
-        """Compute all results by ``below``; the backward pass multiplies by ``products``."""
-        made = trained(function, wanted)
+        """Compute all results by ``below``."""
         results = tuple(below())
-        needs = layers.like(ctx.needs_input_grad[_BEFORE:])
-        x, weights, biases, down, down_bias = layers.like(tensors)
-        hidden = results[1:]
-        ctx.save_for_backward(
-            x if any(needs.weights) else None, *(w if needs.x else None for w in weights),
-            down if wanted else None, hidden[0] if needs.down else None,
-            *(hidden[i] for i in made.stored),
-        )  # fmt: skip
+        every = (*tensors, *results[1:])
+        ctx.save_for_backward(*[None if i is None else every[i] for i in facts.saved])
         ctx.set_materialize_grads(False)
-        ctx.made, ctx.products = made, products
-        # The backward pass needs only the shapes and dtypes of the biases.
-        ctx.layers = Layers(
-            None, (None,) * len(weights), tuple((x.shape, x.dtype) for x in biases), None,
-            None if down_bias is None else (down_bias.shape, down_bias.dtype),
-        )  # fmt: skip
-        ctx.first = [Sides.of(x, w, 1.0, False, True) for w in weights]
-        ctx.last = Sides.of(hidden[0], down, 1.0, False, True)
+        ctx.facts = facts
         return results
 
     @staticmethod
@@ -140,45 +195,116 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         ctx: Any, of_y: Tensor | None, *of_hidden: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """Return the gradients of the tensors that need one; None for the others."""
-        needs = ctx.layers.like(ctx.needs_input_grad[_BEFORE:])
-        count, again = len(ctx.first), ctx.products.matmul
+        facts = ctx.facts
+        needs = facts.layers.like(ctx.needs_input_grad[_BEFORE:])
+        count, again = len(facts.first), facts.products.matmul
         x, *rest = ctx.saved_tensors
         weights, (down, hidden, *stored) = rest[:count], rest[count:]
+        if (
+            of_y is not None
+            and of_y.dtype == facts.last.dtype
+            and all(g is None for g in of_hidden)
+            and is_unseen()
+        ):
+            found = _at_once(facts, needs, of_y, x, weights, down, hidden, stored)
+            return (*(None,) * _BEFORE, *found)
         of_down = of_down_bias = of_x = None
         if of_y is not None and needs.down_bias:
-            of_down_bias = reduced(of_y, *ctx.layers.down_bias)
-        if of_y is not None and needs.down and ctx.made.wanted:
-            of_y = ctx.last.aligned(of_y)
+            of_down_bias = reduced(of_y, *facts.layers.down_bias)
+        if of_y is not None and needs.down and facts.made.wanted:
+            of_y = facts.last.aligned(of_y)
         if of_y is not None and needs.down:
-            of_down = ctx.last.of_b(of_y, hidden, again)
+            of_down = facts.last.of_b(of_y, hidden, again)
         of_weights: list[Tensor | None] = [None] * count
         of_biases: list[Tensor | None] = [None] * len(needs.biases)
-        of_sums = _of_sums(ctx, of_y, of_hidden, down, stored) if ctx.made.wanted else []
+        of_sums = _of_sums(facts, of_y, of_hidden, down, stored) if facts.made.wanted else []
         for i, g in enumerate(of_sums):
             if needs.biases and needs.biases[i]:
-                of_biases[i] = reduced(g, *ctx.layers.biases[i])
+                of_biases[i] = reduced(g, *facts.layers.biases[i])
             if needs.x and needs.weights[i]:
-                g = ctx.first[i].aligned(g)
+                g = facts.first[i].aligned(g)
             if needs.x:
-                of_x = ctx.first[i].of_a(g, weights[i], again, of_x)
+                of_x = facts.first[i].of_a(g, weights[i], again, of_x)
             if needs.weights[i]:
-                of_weights[i] = ctx.first[i].of_b(g, x, again)
-        last = () if ctx.layers.down_bias is None else (of_down_bias,)
+                of_weights[i] = facts.first[i].of_b(g, x, again)
+        last = () if facts.layers.down_bias is None else (of_down_bias,)
         return (*(None,) * _BEFORE, of_x, *of_weights, *of_biases, of_down, *last)
 
 
-_BEFORE = 5  # arguments of Mlp.forward before the tensors
+_BEFORE = 2  # arguments of Mlp.forward before the tensors
+HIDDEN, DOWN, OF_SUMS = "hidden", ("down",), "of sums"
+
+
+def _at_once(
+    facts: Facts,
+    needs: Layers,
+    of_y: Tensor,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    down: Tensor,
+    hidden: Tensor,
+    stored: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """Return the gradients of the tensors by kernels, where autograd does not record them."""
+    made, (n, h) = facts.made, facts.last.shapes[1]
+    are_sums_needed = bool(needs.x or any(needs.weights) or any(needs.biases))
+    function, names = made.backward((0,))
+    results = dict(zip(made.stored, stored, strict=True))
+    operands = tuple(results[i] for _, i in names)
+    of_down_bias, g = None, of_y
+    if n % ALIGNED and needs.down and are_sums_needed:
+        g = facts.last.aligned(of_y)
+    if needs.down_bias and facts.layers.down_bias is not None and (g is not of_y or g.ndim == 1):
+        of_down_bias = reduced(of_y, *facts.layers.down_bias)
+
+    def gradient_of_sums(key: Key | None) -> Any:
+        return answer(g, down, asked=Asked(function, operands), key=key)
+
+    def of_bias(product: Product, g: Tensor, bias: Any) -> Tensor:
+        return gradient_of_bias(product, g, bias[1]) if g.ndim > 1 else reduced(g, *bias)
+
+    def compute(product: Product) -> list[Tensor | None]:
+        of_x = of_down = None
+        of_weights: list[Tensor | None] = [None] * len(weights)
+        of_biases: list[Tensor | None] = [None] * len(needs.biases)
+        last: list[Tensor | None] = [] if facts.layers.down_bias is None else [of_down_bias]
+        if needs.down:
+            is_turned = facts.last.by_columns[1]
+            of_down = gradient_of_weight(product, g, hidden, is_by_columns=is_turned)
+        if needs.down_bias and of_down_bias is None:
+            last = [of_bias(product, g, facts.layers.down_bias)]
+        of_sums: Sequence[Tensor] = ()
+        if are_sums_needed:
+            of_sums = product((OF_SUMS, function), (g, down, *operands), gradient_of_sums)
+        sums: Tensor
+        for i, sums in enumerate(of_sums):
+            if needs.biases and needs.biases[i]:
+                of_biases[i] = of_bias(product, sums, facts.layers.biases[i])
+            if h % ALIGNED and needs.x and needs.weights[i]:
+                sums = facts.first[i].aligned(sums)
+            if needs.x:
+                of_x = gradient_of_x(product, sums, weights[i], of_x)
+            if needs.weights[i]:
+                is_turned = facts.first[i].by_columns[1]
+                of_weights[i] = gradient_of_weight(product, sums, x, is_by_columns=is_turned)
+        return [of_x, *of_weights, *of_biases, of_down, *last]
+
+    # The tensors that no gradient needs were not saved.
+    given = [g, *[each for each in (x, *weights, down, hidden, *stored) if each is not None]]
+    form = function, needs, facts.saved, of_down_bias is None
+    found: list[Tensor | None] = by_products(facts.latest, form, given, compute)
+    return found
 
 
 def _of_sums(
-    ctx: Any,
+    facts: Facts,
     of_y: Tensor | None,
     of_hidden: Sequence[Tensor | None],
     down: Tensor,
     stored: Sequence[Tensor],
 ) -> Sequence[Tensor]:
     """Return the gradients of the first product's sums, in the dtype of X."""
-    made, kind = ctx.made, ctx.first[0].dtype
+    made, kind = facts.made, facts.first[0].dtype
     of_hidden = list(of_hidden)
     others = [i for i, g in enumerate(of_hidden) if g is not None and i]
     if of_y is None and of_hidden[0] is None and not others:
@@ -193,5 +319,5 @@ def _of_sums(
     if of_y is None:  # in a second derivative only hidden or stored values have a gradient
         return gradients(found, of_hidden[given[0]], operands, len(made.wanted), kind, ())
     asked, c = Asked(found.function, operands), of_hidden[0]
-    results: tuple[Tensor, ...] = ctx.products.fused(of_y.to(kind), down, c, asked)
+    results: tuple[Tensor, ...] = facts.products.fused(of_y.to(kind), down, c, asked)
     return results

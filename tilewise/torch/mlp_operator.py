@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from tilewise.arrays.dispatched import answer
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import read
 from tilewise.torch.fused_operator import result_of
-from tilewise.torch.mlp_gradient import Layers, Mlp, Products, forward, wanted_of
+from tilewise.torch.known import Latest, LookedUp
+from tilewise.torch.mlp_gradient import Layers, Mlp, Products, facts_of, forward, wanted_of
 from tilewise.torch.with_epilogue import fused
 
 Tensor = Any
@@ -47,7 +47,7 @@ def _kernel(
     stores: bool,
 ) -> list[Tensor]:
     layers = Layers(x, tuple(weights), tuple(biases), down, down_bias)
-    found = forward(layers, trained(read(function), tuple(wanted)), answer)
+    found = forward(layers, trained(read(function), tuple(wanted)), LookedUp())
     return found if stores else found[:1]
 
 
@@ -160,8 +160,9 @@ def _recorded(
             f"{list(wanted)} and {stores}"
         )
     products = Products(torch.ops.tilewise.matmul, fused)
-    made = read(function)
-    return list(Mlp.apply(made, tuple(wanted), layers, below, products, *layers.tensors))
+    made = trained(read(function), tuple(wanted))
+    facts = facts_of(layers, made, products, needs, Latest())
+    return list(Mlp.apply(facts, below, *layers.tensors))
 
 
 for _key in ("CPU", "CUDA"):

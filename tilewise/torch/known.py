@@ -1,0 +1,359 @@
+"""What is known of a layer's earlier call, so that a call like it only launches.
+
+:mod:`tilewise.arrays.repeat` finds the launches of one product by a key, which is made of every
+array's shape, strides and dtype. A layer is called with the same weight again and again, so what
+is known of its call is found by the weight, and one function of PyTorch's compares all tensors
+with those of the earlier call: the one that tests the guards of its compiler's graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache, reduce
+from operator import or_
+from typing import Any
+
+import torch
+
+from tilewise.arrays.dispatched import answer, seen_by
+from tilewise.arrays.invariance import default
+from tilewise.arrays.repeat import Key, Repeat, also_forgets, kept, look
+from tilewise.gemm.product import ALIGNMENT
+from tilewise.torch.column_sums import column_sums
+
+Tensor = Any
+Product = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[[Any], Any]], Any]
+"""A function that computes a product, called with what decides the launches besides the tensors,
+the tensors, and a function that multiplies if the product is not known."""
+
+LAYERS = 4096
+
+
+class _Planned:
+    """In the place of the record of a product that has to be planned at each call."""
+
+    def run(self, addresses: Sequence[int]) -> None:
+        """Launch nothing."""
+
+
+PLANNED = _Planned()
+Record = Repeat | _Planned
+POINTER = torch.Tensor.data_ptr
+
+
+class LookedUp:
+    """Products that are looked up one by one, each by its own key.
+
+    Attributes
+    ----------
+    records : list of (Repeat or _Planned)
+        What is known of each of them after the call, in order.
+    """
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+
+    def __call__(
+        self,
+        how: tuple[Hashable, ...],
+        tensors: Sequence[Tensor],
+        multiply: Callable[[Key | None], Any],
+    ) -> Any:
+        """Return the results of a product.
+
+        Parameters
+        ----------
+        how : tuple
+            What decides the launches besides the tensors.
+        tensors : sequence of Tensor
+            In the order of :func:`tilewise.arrays.repeat.find`.
+        multiply : callable
+            Computes the product if it is not known, and keeps it by the key that it is given.
+        """
+        key, again, addresses = look((*how, default.is_on), tensors)
+        result = None if again is None else again.run(addresses)
+        if result is None:
+            result = multiply(key)
+            again = None if key is None else kept(key)
+        self.records.append(PLANNED if again is None else again)
+        return result
+
+
+class Known:
+    """The products of a call, by which a later call with tensors like these is answered.
+
+    Parameters
+    ----------
+    form : hashable
+        What decides the products besides the tensors.
+    tensors : sequence of Tensor
+        The tensors from outside; the others that the products read are results of theirs.
+    records : sequence of (Repeat or _Planned)
+        The products, in the order in which they are computed.
+
+    Attributes
+    ----------
+    requires_grad : bool
+        Whether a tensor does.
+    is_whole : bool
+        Whether all products are launched again, and none is planned at each call.
+    facts : object
+        What else is the same in such a call.
+    """
+
+    __slots__ = (
+        "count",
+        "facts",
+        "form",
+        "is_invariant",
+        "is_like",
+        "is_whole",
+        "records",
+        "requires_grad",
+    )
+
+    def __init__(
+        self, form: Hashable, tensors: Sequence[Tensor], records: Sequence[Record], facts: Any
+    ) -> None:
+        self.facts = facts
+        self.count, self.form = len(tensors), form
+        self.is_like = recognizer(tensors)
+        self.is_invariant = default.is_on
+        self.records = tuple(records)
+        self.is_whole = all(x is not PLANNED for x in records)
+        self.requires_grad = any(x.requires_grad for x in tensors)
+
+    def addresses(self, form: Hashable, tensors: Sequence[Tensor]) -> list[int] | None:
+        """Return the tensors' addresses; None if other products are launched of them."""
+        if len(tensors) != self.count or form != self.form:
+            return None
+        if default.is_on is not self.is_invariant or not self.is_like(*tensors):
+            return None
+        found = [*map(POINTER, tensors)]
+        return None if reduce(or_, found) % ALIGNMENT else found
+
+    def products(self) -> Product:
+        """Return a function that launches the products again, one at each call."""
+        records = iter(self.records)
+
+        def again(_: Any, tensors: Sequence[Tensor], multiply: Callable[[Key | None], Any]) -> Any:
+            found = next(records).run([*map(POINTER, tensors)])
+            return multiply(None) if found is None else found
+
+        return again
+
+
+class Latest:
+    """What is known of the latest call of a kind, once two calls in a row were launched alike.
+
+    Calls that differ each time are looked up product by product, and cost no more than before.
+
+    Attributes
+    ----------
+    known : Known or None
+    """
+
+    __slots__ = ("_records", "known")
+
+    def __init__(self) -> None:
+        self.known: Known | None = None
+        self._records: tuple[Record, ...] = ()
+
+    def learn(
+        self,
+        form: Hashable,
+        tensors: Sequence[Tensor],
+        records: Sequence[Record],
+        facts: Any = None,
+    ) -> None:
+        """Take note of a call that :attr:`known` did not fit, and whose products were these."""
+        latest, self._records = self._records, tuple(records)
+        if len(latest) != len(records) or all(x is PLANNED for x in records):
+            return
+        if len({*map(id, tensors)}) < len(tensors):
+            return  # guards take no tensor twice
+        alike = all(x is y for x, y in zip(latest, self._records, strict=True))
+        if alike and not any(x.data_ptr() % ALIGNMENT for x in tensors):
+            self.known = Known(form, tensors, records, facts)
+
+
+class Calls(Latest):
+    """What is known of the calls of a layer.
+
+    Attributes
+    ----------
+    gradients : Latest
+        What is known of the products of their backward passes.
+    """
+
+    __slots__ = ("gradients",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gradients = Latest()
+
+
+class Layers(dict[int, Calls]):
+    """The calls of layers by the ``id`` of their weight, of which there is no more to know.
+
+    If another tensor has that ``id`` now, :meth:`Known.addresses` tells.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        also_forgets(self.clear)
+
+    def of(self, weight: Tensor) -> Calls:
+        """Return the calls with a weight."""
+        found = self.get(id(weight))
+        if found is None:
+            if len(self) >= LAYERS:
+                self.clear()
+            found = self.setdefault(id(weight), Calls())
+        return found
+
+
+def by_products(
+    latest: Latest,
+    form: Hashable,
+    tensors: Sequence[Tensor],
+    compute: Callable[[Product], Any],
+) -> Any:
+    """Return what ``compute`` does with a function that computes products.
+
+    Parameters
+    ----------
+    latest : Latest
+    form, tensors
+        What decides the products, as for :class:`Known`.
+    compute : callable
+        Computes the products by the function, in the same order for the same form.
+    """
+    known = latest.known
+    if known is not None and known.addresses(form, tensors) is not None:
+        return compute(known.products())
+    products = LookedUp()
+    result = compute(products)
+    latest.learn(form, tensors, products.records)
+    return result
+
+
+def recognizer(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    """Return a function that tells whether tensors differ from these by their addresses alone.
+
+    It compares their types, dtypes, devices, shapes, strides, whether they require a gradient, and
+    whether they are lazily negated; and whether anything of PyTorch's sees calls with them. It
+    keeps no tensor.
+    """
+    if _has_guards():
+        return _guarding(tensors)
+    wanted = _described(tensors)
+
+    def is_like(*others: Any) -> bool:
+        if seen_by(torch) is not None or not all(isinstance(x, torch.Tensor) for x in others):
+            return False
+        return _described(others) == wanted
+
+    return is_like
+
+
+def _described(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
+    return tuple(
+        (type(x), x.dtype, x.device, x.shape, x.stride(), x.requires_grad, x.is_neg())
+        for x in tensors
+    )
+
+
+def _guarding(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    guards = torch._C._dynamo.guards.TensorGuards(
+        *tensors,
+        dynamic_dims_sizes=[list(x.shape) for x in tensors],
+        dynamic_dims_strides=[list(x.stride()) for x in tensors],
+    )
+    found: Callable[..., bool] = guards.check
+    return found
+
+
+@cache
+def _has_guards() -> bool:
+    """Return whether PyTorch has these guards, and they tell what :func:`recognizer` has to."""
+    try:
+        with torch.enable_grad():
+            x = torch.empty(2, 3, device="cpu")
+            is_like = _guarding([x])
+            others: list[Any] = [
+                x[:1], x.new_empty(3, 2).mT, x.double(), x.to("meta"), x.clone().requires_grad_(),
+                torch.nn.Parameter(x, requires_grad=False), torch._neg_view(x), None,
+            ]  # fmt: skip
+            with torch.autocast("cpu", torch.bfloat16):
+                is_autocast_known = is_like(x)
+            is_right = is_like(x.clone()) and not any(is_like(each) for each in others)
+            return is_right and not is_autocast_known
+    except Exception:  # another version of PyTorch has other ones, or none
+        return False
+
+
+def is_unseen() -> bool:
+    """Return whether nothing of PyTorch's sees the products that are computed now.
+
+    Neither autograd records them, nor a mode or a transformation sees them.
+    """
+    if torch.is_grad_enabled() or not may_be_known():
+        return False
+    return not (_any_autocast() or _tracing() is not None or _level() is not None)
+
+
+def may_be_known() -> bool:
+    """Return whether a call may be known, as far as the tensors do not tell.
+
+    It is False while PyTorch compiles, in a mode that sees operators, and in forward-mode
+    differentiation. Autocast, tracing and the transformations of ``torch.func`` change which
+    dispatch keys tensors have, and these are compared by :meth:`Known.addresses`.
+    """
+    return not (torch.compiler.is_compiling() or _modes() or _forward_mode._current_level >= 0)
+
+
+_modes, _forward_mode = torch._C._len_torch_dispatch_stack, torch.autograd.forward_ad
+_any_autocast, _tracing = torch._C._is_any_autocast_enabled, torch._C._get_tracing_state
+_level = torch._C._functorch.maybe_current_level
+
+OF_X, OF_X_ADDED = ("of x",), ("of x, added",)
+OF_WEIGHT, OF_WEIGHT_BY_COLUMNS = ("of weight",), ("of weight, by columns",)
+
+
+def gradient_of_x(
+    product: Product, g: Tensor, weight: Tensor, onto: Tensor | None = None
+) -> Tensor:
+    """Return G W, the gradient of X by that of X W^T, plus ``onto``, X's other gradient."""
+    if onto is None:
+        return product(OF_X, (g, weight), lambda key: answer(g, weight, key=key))
+    return product(
+        OF_X_ADDED, (g, weight, onto), lambda key: answer(g, weight, onto, beta=1.0, key=key)
+    )
+
+
+def gradient_of_bias(product: Product, g: Tensor, dtype: Any) -> Tensor:
+    """Return the sums of the rows of G, the gradient of a bias by that of X W^T + bias."""
+    return product(("column sums", dtype), (g,), lambda key: column_sums(g, dtype, key))
+
+
+def gradient_of_weight(
+    product: Product, g: Tensor, x: Tensor, *, is_by_columns: bool = False
+) -> Tensor:
+    """Return G^T X, the gradient of a weight by that of X W^T; column-major if the weight is.
+
+    Autograd copies a gradient that has other strides than its parameter.
+    """
+
+    def multiply(key: Key | None) -> Tensor:
+        lines = [y.unsqueeze(0) if y.ndim == 1 else y.flatten(0, -2) for y in (g, x)]
+        # A later call gets the addresses of G and X, and so a copy can't be launched again.
+        if any(y.data_ptr() != z.data_ptr() for y, z in zip(lines, (g, x), strict=True)):
+            key = None
+        if is_by_columns:
+            lines.reverse()
+        return answer(*lines, transpose_a=True, key=key)
+
+    if is_by_columns:
+        return product(OF_WEIGHT_BY_COLUMNS, (x, g), multiply).mT
+    return product(OF_WEIGHT, (g, x), multiply)
