@@ -49,7 +49,7 @@ Array = npt.NDArray[np.float64]
 
 
 class Sample:
-    """The times of some records as arrays; a product counts as much as its record is said to."""
+    """The times of some records as arrays; each record has a weight."""
 
     def __init__(
         self, records: Iterable[dict[str, Any]], counts: Iterable[float] | None = None
@@ -92,7 +92,7 @@ class Sample:
         self.weight = near * self.counts[self.of]
 
     def expected(self, costs: Costs) -> Array:
-        """Return what the model expects, in microseconds, of the costs of an H200."""
+        """Return the times that the model expects, in microseconds, given costs for an H200."""
         found = [
             seconds(table, problems, costs.on(chip), only_worth=False)
             for table, problems, chip in self._parts

@@ -25,7 +25,7 @@ LEFT_OUT = frozenset(
         "limits", "tried",
     }
 )  # fmt: skip
-# Where a row is of a batch, and not of a batch of products.
+# Of these rows, ``batch`` is the number of sequences, and is kept.
 OF_BATCHES = "decoding"
 DIGITS = 8
 

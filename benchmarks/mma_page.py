@@ -57,7 +57,8 @@ WHERE = """\
 **It was measured on an {gpu}, and not on an A100 or an RTX card**: no such GPU was at hand, and
 this one has these instructions too. tilewise plans here as for a GPU of compute capability 8.0 with
 this one's multiprocessors, clock and memory, so that no kernel for Hopper answers. The rivals'
-kernels are those for compute capability 8.0 as well, with machine code for this GPU, as ours:
+kernels are those for compute capability 8.0 as well, compiled to machine code for this GPU, as
+tilewise's kernel is:
 """
 
 
@@ -139,9 +140,10 @@ def _large(record: Row) -> str:
         "", "", "tilewise", *(NAMES[x] for x in names[1:]), *(f"x {NAMES[x]}" for x in rivals)
     ]  # fmt: skip
     means = [
-        f"{geometric_mean(row['ratios'][x] for row in rows):.3f} of {NAMES[x]}'s" for x in rivals
+        f"{geometric_mean(row['ratios'][x] for row in rows):.3f} times as fast as {NAMES[x]}"
+        for x in rivals
     ]
-    told = f"In the mean tilewise has {', and '.join(means)} speed."
+    told = f"In the mean tilewise is {' and '.join(means)}."
     sides = "ll" + "r" * (len(heading) - 2)
     return "TFLOP/s:\n\n" + table(heading, lines, sides) + "\n" + paragraph(told)
 
@@ -157,8 +159,8 @@ def _means(records: Sequence[Row]) -> str:
     ]  # fmt: skip
     missing = [told for record in records for told in _missing(record)]
     why = (
-        "Of some products there is no time here, as the run's time was up, or as the planner has "
-        "come to take another way since:"
+        "Products without a time, and those whose plan is not the one that was measured, are left "
+        "out:"
     )
     text = paragraph(" ".join([why, *missing]))
     heading = ("suite", "beside", "products", "mean ratio", "worst", "at")
@@ -180,7 +182,7 @@ def _missing(record: Row) -> list[str]:
         told.append(f"{count} of the {asked[1]} of {rows[0]['suite']} are here.")
     if printed := record.get("printed", 0):
         told.append(
-            f"Of {rows[0]['suite']}, {printed} are read from what the run printed, with its digits."
+            f"{printed} of {rows[0]['suite']} have the precision that the program prints with."
         )
     return told
 

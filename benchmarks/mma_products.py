@@ -16,7 +16,7 @@ Where lines of a matrix are not 16 bytes apart, Triton's product is also timed o
 padded by hand: "padded" by ``torch.nn.functional.pad``, and "copied" into zeros that stay, the
 result being copied back; all copies count.
 
-With --fastest-of, Triton and CUTLASS are timed in those ways alone that were the fastest of a
+With --fastest-of, Triton and CUTLASS are timed only in the ways that were the fastest of some
 product of these records, padded or not: that takes less than half of the time. Else Triton is timed
 in all of triton_configs.py, and CUTLASS in all tilings that are built.
 

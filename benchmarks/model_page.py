@@ -104,8 +104,9 @@ def _from(record: Row) -> str:
     if record.get("failures"):
         told = f"What failed: {'; '.join(record['failures'])}. " + told
     told = paragraph(told) + f"\n    {record['command']}\n"
-    for command in record.get("before", ()):
-        told += f"\nA part of it is of an earlier run, by\n\n    {command}\n"
+    for earlier in record.get("earlier_commands", ()):
+        date, command = earlier.split(": ", 1)
+        told += f"\nA part of it is of a run on {date}, by\n\n    {command}\n"
     return told
 
 

@@ -11,7 +11,7 @@
 - decoding: one more position after 1,024, by a block of a Llama-like model, for several batches;
   call by call, where the host may be the limit, and captured in CUDA graphs.
 - losses: the losses of training steps on one batch, by PyTorch and by tilewise, for several seeds:
-  whether the two are further apart than any other two groups of these curves (a permutation test).
+  a permutation test of whether the two are further apart than chance divisions of these curves.
 
 Before anything is timed, every linear layer's product and both its gradients are checked against
 float64, for the inputs that the model gives it, and then the products of its MLPs, with activations
@@ -105,7 +105,7 @@ class Run:
         self.curves: dict[str, dict[str, list[float]]] = {}
         self.checks: dict[str, Row] = {}
         self.right: dict[str, bool] = {}
-        self.before: list[str] = []
+        self.earlier_commands: list[str] = []
         self.failures: list[str] = []
         self.blocks: dict[str, Module] = {}
         self.models: dict[str, Module] = {}
@@ -131,7 +131,10 @@ class Run:
             for name in ("training", "decoding")
         )
         self.curves, self.checks = record["curves"], record["checks"]
-        self.before = [*record.get("before", ()), f"{record['command']}, {record['date'][:16]}"]
+        self.earlier_commands = [
+            *record.get("earlier_commands", ()),
+            f"{record['date'][:10]}: {record['command']}",
+        ]
 
     def all(self) -> None:
         """Measure the stages that are asked for, but for what is known already."""
@@ -311,7 +314,7 @@ class Run:
             "method": self.at.method, "not_measured": self.budget.left, "failures": self.failures,
             "checks": self.checks, "summaries": models.summaries(self.training, self.decoding),
             "training": self.training, "decoding": self.decoding, "losses": self.losses(),
-            "curves": self.curves, "before": self.before,
+            "curves": self.curves, "earlier_commands": self.earlier_commands,
         }  # fmt: skip
 
     def keep(self) -> None:

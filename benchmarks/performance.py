@@ -122,7 +122,7 @@ def _random(records: Sequence[Mapping[str, Any]]) -> str:
         "## Random products\n\n"
         + paragraph(
             "Sizes drawn log-uniformly from 64 to 12288, any layout. Neither the kernels nor the "
-            "planner's constants were fitted to these products, nor to any on an H100. Another "
+            "planner's constants were fitted to these products. Another "
             "seed draws other products: `tilewise bench --random 50 --seed 1 --multiple 8`."
         )
         + "\n"

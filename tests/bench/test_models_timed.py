@@ -328,8 +328,8 @@ def test_all_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert again["decoding"] == found["decoding"]
     assert list(again["curves"]) == ["0", "1", "2", "3"]
     assert again["losses"] == losses
-    assert (found["before"], len(again["before"])) == ([], 1)
-    assert again["before"][0].startswith(found["command"])
+    assert (found["earlier_commands"], len(again["earlier_commands"])) == ([], 1)
+    assert again["earlier_commands"][0].endswith(found["command"])
     with pytest.raises(SystemExit, match="has steps 3, and not 4"):
         SCRIPT["main"]([*given, "--resume", "--steps", "4"])
 

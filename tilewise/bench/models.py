@@ -120,7 +120,7 @@ def curve(training: Training, steps: int, *, in_graph: bool) -> list[float]:
     steps : int
         At least 1.
     in_graph : bool
-        Whether all steps but the first are captured in a CUDA graph, which is replayed.
+        Whether the steps after the first three are replays of a CUDA graph.
     """
     losses = [training.step() for _ in range(min(steps, _UNCAPTURED) if in_graph else steps)]
     if len(losses) < steps:
@@ -129,7 +129,7 @@ def curve(training: Training, steps: int, *, in_graph: bool) -> list[float]:
         def step() -> None:
             static[:] = [training.step()]
 
-        replay = captured(step)  # which is the first replay, too
+        replay = captured(step)  # it replays the graph once: this step
         losses.append(static[0].clone())
         while len(losses) < steps:
             replay()

@@ -39,11 +39,12 @@ from tilewise.precision import HALVES
 
 SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
 TABLES = 8  # bytes of shared memory for each group
-NARROW, SINGLE, NARROW_RESIDENTS = TILES[3:8], TILES[3:6], 2
-"""The tiles for matrices whose copies take many registers (:func:`.spills`), those for copies of
-single elements of both matrices, and how many blocks a multiprocessor then has at once: with these
-a thread has 255 registers, and none spills.
+NARROW, SINGLE = TILES[3:8], TILES[3:6]
+"""The tiles for matrices whose copies take many registers (:func:`.spills`), and of them those for
+copies of single elements of both matrices.
 """
+NARROW_RESIDENTS = 2
+"""The most blocks of such tiles on a multiprocessor: each thread then has up to 255 registers."""
 COPY = 40
 """The number of multiply-adds that take as long as the copy of an element to shared memory."""
 
@@ -175,7 +176,7 @@ def fitting(chip: Chip, most_groups: int, a: Matrix, b: Matrix) -> list[Tiles]:
 
 
 def with_registers(tiles: Tiles, a: Matrix, b: Matrix, overlap: bool) -> Tiles:
-    """Return the tiles with as few blocks of a multiprocessor at once as their registers allow."""
+    """Return the tiles with at most as many blocks on a multiprocessor as registers allow."""
     if not spills(a, b, NO_PAIRS if overlap else 0):
         return tiles
     return replace(tiles, residents=min(tiles.residents, NARROW_RESIDENTS))

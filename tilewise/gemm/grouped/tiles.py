@@ -34,8 +34,8 @@ class Tiles:
     swapped : bool
         Whether the kernel computes D's transpose, from A and B swapped.
     turning : bool
-        Whether a cluster of two, where rows are in groups, takes two tiles beside each other where
-        a group has no second row of tiles left; 2 x 1 are its blocks.
+        Whether a cluster of 2 x 1 blocks, at the odd last row of a group's tiles, computes two
+        tiles of that row and multicasts A, where it else multicasts B.
     """
 
     block_m: int

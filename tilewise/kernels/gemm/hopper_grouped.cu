@@ -14,8 +14,8 @@
 // up to where they are multiplied, so that a NaN of that group does not spread.
 //
 // Macros: those of hopper_config.cuh, without SPLIT, STREAM_K and unaligned operands; GROUPED; those of
-// groups.cuh; STORE_PIECES, 1 where D's lines are 16-byte aligned; OUT_BUFFERS, of each warp for D, 1 without
-// TMA_OUT; TURNING, 1 where clusters of two blocks take two tiles below each other or beside each other.
+// groups.cuh; STORE_PIECES, 1 where D's lines are 16-byte aligned; OUT_BUFFERS, the buffers of each warp for D, 1
+// without TMA_OUT; TURNING, 1 where clusters of two blocks take two tiles below each other or beside each other.
 
 #define OF_M 0
 #define OF_N 1
@@ -236,7 +236,8 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
             if (threadIdx.x == 0) {
                 const int of_a = matrix_of(a, GROUPED == OF_N ? work.group : 0);
                 const int of_b = matrix_of(b, GROUPED == OF_M ? work.group : 0);
-                // A loop for each way to share: with a branch within one loop, ptxas 13.0 loses coordinates.
+                // One loop for each kind of multicast: for a branch inside one loop ptxas 13.0 makes wrong
+                // machine code, with wrong coordinates of the TMA copies.
                 auto fill = [&](auto load) {
 #pragma unroll 1
                     for (int k_step = 0; k_step < work.k_steps; ++k_step) {
@@ -363,7 +364,7 @@ hopper_grouped(const __grid_constant__ MappedOperand a, const __grid_constant__ 
                 clear_tail<BLOCK_N, B_BOX_COLUMNS>(at + A_BYTES, valid, 16 * steps, mine * 128 + thread);
                 fence_proxy_async();
                 named_barrier_sync<128 * SHARERS>(1 + (PING_PONG ? consumer : 0));
-                // ptxas serializes all wgmmas of the kernel if some of this loop are in flight together.
+                // ptxas serializes all wgmmas of the kernel if two of this loop may be in flight.
                 wgmma_wait_group<0>();
 #pragma unroll 1
                 for (int step = 0; step < steps; ++step) {

@@ -61,8 +61,8 @@ __device__ inline void store_pieces(const Sums& sum, u32 buffer, int lane, int f
     }
 }
 
-// The same by TMA, through OUT_BUFFERS buffers; ``next`` is the one to fill first. The threads store only the
-// 16 rows in which a group of rows ends.
+// Stores a warp's rows of a tile by TMA, through OUT_BUFFERS buffers; ``next`` is the one to fill first. The
+// threads store only the 16 rows in which a group of rows ends.
 __device__ inline void store_by_tma(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
                                     int first_row, int first_column, int batch, const Out& out, u32& next) {
 #pragma unroll
@@ -70,10 +70,10 @@ __device__ inline void store_by_tma(const Sums& sum, u32 buffers, int lane, cons
         int row = first_row + 64 * i;
         if (row >= out.m) return;
         if (GROUPED == OF_M && row + 16 > out.m) {
-            if (lane == 0) tma_store_wait_group_read<0>();  // of a buffer; then all lanes meet before they write
+            if (lane == 0) tma_store_wait_group_read<0>();  // other lanes write after the __syncwarp of the callee
             store_pieces_of_rows(sum[i], buffers, lane, row, first_column, out);
         } else {
-            // With k in groups D is most of the data, and what A and B share in L2 stays there.
+            // With k in groups most of the traffic is D's: evict_first keeps A and B in L2.
             tma_store_rows<OUT_BUFFERS, GROUPED == OF_K>(sum[i], buffers, lane, map, row, first_column, out.n,
                                                          batch, out.alpha, next);
         }

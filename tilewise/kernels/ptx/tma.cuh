@@ -27,8 +27,8 @@ __device__ inline void tma_prefetch_l2(const TensorMap& map, int x, int y, int z
     asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global.tile [%0, {%1, %2, %3}];" ::"l"(&map), "r"(x), "r"(y), "r"(z) : "memory");
 }
 
-// 9.7.9.27.1.2. With EVICT_FIRST the L2 cache writes the box to memory before other data: it is not read again
-// soon. The policy is what createpolicy.fractional.L2::evict_first returns.
+// 9.7.9.27.1.2. With EVICT_FIRST the box's lines are the first that L2 evicts, as they are not read again soon.
+// The policy is what createpolicy.fractional.L2::evict_first returns.
 template <bool EVICT_FIRST = false>
 __device__ inline void tma_store(const TensorMap& map, u32 from, int x, int y, int z) {
     if (EVICT_FIRST) {

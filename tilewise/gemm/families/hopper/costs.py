@@ -10,7 +10,7 @@ from tilewise.gemm.chip import H200, Chip
 
 @dataclass(frozen=True)
 class Costs:
-    """The constants of the model, on an H200. Times are in microseconds.
+    """The model's constants, as for an H200; :func:`on` scales them. Times are in microseconds.
 
     Attributes
     ----------

@@ -42,7 +42,8 @@ class Table:
     ) -> None:
         self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
-        self.processors = np.full(len(found), float(multiprocessors))  # quicker than a number
+        # An array, as np.minimum takes longer with a number.
+        self.processors = np.full(len(found), float(multiprocessors))
         self.view = np.array(views, np.int64)
 
         def column(name: str) -> Array:
@@ -72,9 +73,9 @@ class Table:
             np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64),
             self.n / 2 * (self.cluster_n > 1),
         ])  # fmt: skip
-        # The tilings that are excluded if there is one wave, and if there are several.
         nothing = np.zeros_like(self.is_split)
-        self.needs_waves, self.needs_one = self.is_ping_pong, nothing if is_fixed else self.is_split
+        self.excluded_if_one_wave = self.is_ping_pong
+        self.excluded_if_several = nothing if is_fixed else self.is_split
         self.is_narrow = self.block_n % 64 > 0  # whether TMA boxes of B are narrow if B is MN-major
         self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
         self.unaligned_lines = np.array(
@@ -235,7 +236,7 @@ def is_excluded(
     """
     is_small = extents <= table.least_extents
     found: npt.NDArray[np.bool_] = is_small[0] | is_small[1]
-    found |= np.where(at.are_several, table.needs_one, table.needs_waves)
+    found |= np.where(at.are_several, table.excluded_if_several, table.excluded_if_one_wave)
     found |= depth.is_excluded
     found |= at.has_tail < table.is_stream_k
     found |= at.tiles > MOST_TILES

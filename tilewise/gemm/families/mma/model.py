@@ -61,7 +61,7 @@ class Costs(NamedTuple):
     elements : float
         How many times as long that takes if D is stored by single elements.
     hidden : float
-        The part of these longer stores that other blocks of the multiprocessor hide: it is at most
+        Of the time that these stores take longer, other blocks of the multiprocessor hide at most
         this share of the time by which a block's multiply-adds outlast its stores.
     copy : float
         The clocks of a multiprocessor for each copy by which copies of a few elements outnumber
