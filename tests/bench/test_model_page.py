@@ -100,7 +100,7 @@ def test_what_is_missing_is_left_out(measured: dict[str, dict[str, Any]]) -> Non
     assert "before 2 of all were measured" in " ".join(text.split())
     assert "training: no memory" in text
     earlier = measured["models"] | {"earlier_commands": ["2026-11-02: models.py --earlier"]}
-    assert "\n    models.py --earlier, 2026-11\n" in PAGE["page"]({"models": earlier})
+    assert "on 2026-11-02, by\n\n    models.py --earlier\n" in PAGE["page"]({"models": earlier})
     elsewhere = measured["models"] | {"machine": {"gpu": "another"}}
     assert "MB of weights" not in PAGE["page"]({"models": elsewhere})
     missed = measured["models"]["losses"] | {"is_within": False}
