@@ -65,7 +65,7 @@ in place, are as for arrays on a GPU.
 """
 
 
-def page(found: Mapping[str, Any], larger: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+def page(found: Mapping[str, Any], larger: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     """Return the page.
 
     Parameters
@@ -74,10 +74,10 @@ def page(found: Mapping[str, Any], larger: Mapping[str, Any], before: Mapping[st
         The record of products.
     larger : mapping
         The record of products larger than the memory they may take.
-    before : mapping
+    other : mapping
         A record of products on another GPU.
     """
-    return "".join([HEAD, *_measured(found), *_measured(before), "\n", _larger(larger)])
+    return "".join([HEAD, *_measured(found), *_measured(other), "\n", _larger(larger)])
 
 
 def _measured(found: Mapping[str, Any]) -> list[str]:
@@ -166,8 +166,8 @@ def _small(found: Mapping[str, Any]) -> str:
 
 
 def main() -> int:
-    found, larger, before = (json.loads(path.read_text()) for path in RECORDS)
-    PAGE.write_text(page(found, larger, before))
+    found, larger, other = (json.loads(path.read_text()) for path in RECORDS)
+    PAGE.write_text(page(found, larger, other))
     return 0
 
 

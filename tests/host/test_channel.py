@@ -11,13 +11,16 @@ from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
+from reference import ROOT
 
 from tilewise.arrays.call import check
 from tilewise.devices.cuda import Memory
 from tilewise.errors import LaunchError
 from tilewise.gemm.chip import H200
 from tilewise.gemm.plan import plan_on
-from tilewise.host import launcher, product, quick, staging
+from tilewise.host import at_once, launcher, product, quick, staging
+from tilewise.host.channel import BUFFER, GpuChannel
+from tilewise.host.copying import BUFFERS
 
 
 class FakeContext:
@@ -230,3 +233,42 @@ def test_a_small_product_is_repeated(gpu: Any, monkeypatch: pytest.MonkeyPatch) 
     assert keyed(np.ones((16, 8), np.float32), np.ones((2, 8, 16), np.float32)) is None
     assert quick.key_of(a, b, True, 0) is quick.key_of(a, b, 1, 0, []) is None
     assert quick.key_of(a, b.tolist(), 1, 0) is None
+
+
+def test_a_batch_at_once_has_a_buffer_of_its_size(gpu: FakeGpu) -> None:
+    a = np.ones((20, 256, 256), np.float32)  # with B and D 15 MiB
+    multiply(gpu, a, a.copy())
+    assert gpu.context.called["cuStreamSynchronize"] == 1
+    assert staging.free_staging() == 16 << 20
+
+
+def test_at_most_so_much_memory_is_pinned_as_the_page_says() -> None:
+    """The first buffer of a channel may be that of a product that is computed at once."""
+    first = max(at_once.buffer_size(at_once.MOST), BUFFER)
+    others = sum(BUFFERS.values()) - 1
+    most = staging.MOST_CHANNELS * (first + others * BUFFER) >> 20
+    for text in (staging.free_staging.__doc__, (ROOT / "docs" / "host.md").read_text()):
+        assert f"at most {most} MiB" in " ".join(str(text).split())
+
+
+def test_a_small_product_is_planned_again_if_memory_is_short(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quick, "_records", {})
+    a, b = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
+    key = quick.key_of(a, b, 1, 0)
+    assert key is not None
+    assert quick.repeated(key, a, b) is None
+    call = check(a, b, None, 1, 0, False, False, None, None, "auto")
+    product.multiply(call, gpu, None, key)
+    assert quick.repeated(key, a, b) is not None
+
+    def full(self: GpuChannel, size: int) -> int:
+        raise MemoryError("made up")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(GpuChannel, "allocate", full)
+        assert quick.repeated(key, a, b) is None
+    assert quick.find(key) is None
+    product.multiply(call, gpu, None, key)
+    assert quick.repeated(key, a, b) is not None

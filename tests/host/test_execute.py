@@ -70,7 +70,7 @@ def run(
         if is_at_once:
             patch.setattr(at_once, "TINY", 500 * (seed % 3))
             patch.setattr(at_once, "TINY_RESULT", 500 * (seed // 3 % 3))
-            patch.setattr(at_once, "ALONE", 1000 * (seed // 9 % 3))
+            patch.setattr(at_once, "MOST_BY_DRIVER", 1000 * (seed // 9 % 3))
             at_once.execute(plan, p, matrices, channel, launcher, memory, COPIERS)
         else:
             execute.execute(plan, p, matrices, channel, launcher, memory, helpers(COPIERS))
@@ -187,6 +187,8 @@ def test_what_is_not_computed_at_once() -> None:
     assert not at_once.is_for(resident.plan(p, 1, 1), Matrices(a, a, None, pinned))
     large = replace(resident.plan(p, 1, 1), bytes_in=at_once.MOST)
     assert not at_once.is_for(large, Matrices(a, a, None, a))
+    padded = replace(resident.plan(p, 1, 1), memory=at_once.MOST + 1)
+    assert not at_once.is_for(padded, Matrices(a, a, None, a))
     batch = HostMatrix(np.ones((2, 8, 8)))
     p = problem_of(Matrices(batch, a, None, batch), 1.0, 8)
     assert not at_once.is_for(grouped.plan(p, 1), Matrices(batch, a, None, batch))

@@ -19,20 +19,24 @@ from tilewise.host.matrices import Array, HostMatrix, packed
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Region, Step
 
 MOST = 128 << 20
-"""The most bytes to and from the GPU of a product that is computed at once."""
+"""The most bytes to and from the GPU of a product that is computed at once, and of its buffer."""
 TINY, TINY_RESULT = 1 << 17, 1 << 20
 """The most bytes of a matrix, and of D, that the calling thread copies to and from the buffer.
 
-The link fetches slowly what lies in the cache of the core that wrote it last; the driver's own
-copies from memory that is not pinned do not leave it there.
+Above this size, copies by the calling thread leave dirty lines in its core's cache, from which PCIe
+reads slowly.
 """
-ALONE = 4 << 20
-"""The most bytes of a matrix that the driver copies: above, waking several threads is worth it."""
+MOST_BY_DRIVER = 4 << 20
+"""The most bytes of a matrix that the driver copies from and to memory that is not pinned.
+
+Above this size, waking several threads, which copy to the buffer, takes less time.
+"""
 
 
 def is_for(plan: HostPlan, matrices: Matrices) -> bool:
     """Return whether a plan is one small product of matrices none of which is pinned."""
-    if plan.bytes_in + plan.bytes_out > MOST:
+    # Padded lines take more memory than is copied.
+    if max(plan.bytes_in + plan.bytes_out, plan.memory) > MOST:
         return False
     if any(x is not None and x.is_pinned for x in matrices):
         return False
@@ -82,8 +86,9 @@ def execute(
             host = buffer.memory.ctypes.data + start
             channel.copy_in(stream, base + start, 0, host, 0, (1, stop - start))
 
-        def is_driven(x: Array, region: Region) -> bool:
-            return x.nbytes <= ALONE and x.flags.c_contiguous and _bytes(x, region) == x.nbytes
+        def is_copied_by_driver(x: Array, region: Region) -> bool:
+            is_in_one_piece = x.flags.c_contiguous and _bytes(x, region) == x.nbytes
+            return x.nbytes <= MOST_BY_DRIVER and is_in_one_piece
 
         if all(x.nbytes <= TINY for _, x in loads):
             for region, x in loads:
@@ -92,11 +97,11 @@ def execute(
                 send(0, max(region.offset + _bytes(x, region) for region, x in loads))
         else:
             for region, x in loads:
-                if not is_driven(x, region):
+                if not is_copied_by_driver(x, region):
                     copies.append(copiers.copy(_there(buffer, region, x), x))
             begun = iter(copies[:])
             for region, x in loads:
-                if is_driven(x, region):
+                if is_copied_by_driver(x, region):
                     shape = 1, x.nbytes
                     channel.copy_in(stream, base + region.offset, 0, x.ctypes.data, 0, shape)
                 else:
@@ -106,7 +111,7 @@ def execute(
         region = store.source
         result = matrices.d.piece(store.batch, store.rows, store.columns, problem.d.by_rows)
         size, address = _bytes(result, region), base + region.offset
-        if result.nbytes > TINY_RESULT and is_driven(result, region):
+        if result.nbytes > TINY_RESULT and is_copied_by_driver(result, region):
             channel.copy_out(stream, address, 0, result.ctypes.data, 0, (1, size))
             channel.settle(stream)
         else:

@@ -113,13 +113,19 @@ class Channel(Protocol):
     def copy_in(
         self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
     ) -> None:
-        """Copy lines from the host's pinned memory to the GPU's."""
+        """Copy lines from the host's memory to the GPU's.
+
+        From memory that is not pinned, the call returns when the driver has staged it.
+        """
         ...
 
     def copy_out(
         self, stream: Stream, address: int, pitch: int, host: int, host_pitch: int, shape: Shape
     ) -> None:
-        """Copy lines from the GPU's memory to the host's pinned memory."""
+        """Copy lines from the GPU's memory to the host's.
+
+        To memory that is not pinned, the call returns when they are there.
+        """
         ...
 
     def launch(
@@ -207,7 +213,8 @@ class _PinnedBuffer(Buffer):
             return
         address = self.memory.ctypes.data
         portable = self._context.driver.CU_MEMHOSTREGISTER_PORTABLE
-        # Ctrl-C may be raised as the driver returns, so who unpins the memory is named before.
+        # The finalizer is registered before the memory is pinned, so that Ctrl-C, which may be
+        # raised as the driver returns, can't leave it pinned.
         self._unpin = weakref.finalize(self, _unpin, self._context, address, self.memory)
         self._unpin.atexit = False
         try:

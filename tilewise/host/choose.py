@@ -32,9 +32,10 @@ MOST_STRIPS = 16
 LEAST_LINE = 4096
 """The least bytes of a strip's lines, since the link copies shorter ones more slowly."""
 GROWING_A, GROWING_B = (2, 3, 2, 4, 4, 1), (4, 2, 6, 4)
-"""The strips of A and of B in 16ths, if the kernels take longest: small ones first, so that they
-begin soon, then larger ones, which suit them better, and a small one last, as nothing overlaps the
-copy of its part of D.
+"""The strips of A and of B in 16ths, if the kernels take longest.
+
+A's first strips are small, so that kernels begin soon, and its last one is small, since nothing
+overlaps the copy of its part of D. B's strips are fewer and larger, which suits the kernels better.
 """
 LEAST_GROWING = 4
 """The least number of strips of A and of B of which such strips are made."""
@@ -76,9 +77,10 @@ def choose(p: HostProblem, room: int, seconds: Seconds) -> HostPlan:
     """
     if p.batch > 1:
         each = (p.bytes_in + p.bytes_out) // p.batch
-        fitting = grouped.largest(p, room)
         is_small = p.bytes_in + p.bytes_out <= at_once.MOST
-        most = min(fitting, p.batch if is_small else max(1, GROUP // max(1, each)))
+        if is_small and grouped.memory(p, p.batch) <= room:
+            return grouped.plan(p, p.batch)
+        most = min(grouped.largest(p, room), max(1, GROUP // max(1, each)))
         if most and each < 2 * GROUP:
             return grouped.plan(p, most)
         single = replace(p, batch=1, a_is_one=False, b_is_one=False)

@@ -23,16 +23,19 @@ SLOTS = 3
 
 def memory(p: HostProblem, group: int) -> int:
     """Return the bytes of the GPU's memory for groups of ``group`` products."""
-    once, each = _sizes(p)
-    return sum(map(rounded, once)) + SLOTS * sum(rounded(group * x) for x in each)
+    return _in_slots(p, group, SLOTS if group < p.batch else 1)
 
 
 def largest(p: HostProblem, room: int) -> int:
-    """Return the most products that a group may have to fit; 0 if not even one fits."""
+    """Return the most products that a group may have so that it and all smaller ones fit.
+
+    That is 0 if not even one product fits. The whole batch as one group may fit all the same, since
+    it needs one slot.
+    """
     low, high = 0, p.batch
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if memory(p, middle) <= room else (low, middle - 1)
+        low, high = (middle, high) if _in_slots(p, middle, SLOTS) <= room else (low, middle - 1)
     return low
 
 
@@ -74,6 +77,12 @@ def _sizes(p: HostProblem) -> tuple[list[int], list[int]]:
     once = [x for x, is_one in ((a, p.a_is_one), (b, p.b_is_one)) if is_one]
     each = [0 if p.a_is_one else a, 0 if p.b_is_one or p.shared else b, d]
     return once, each
+
+
+def _in_slots(p: HostProblem, group: int, slots: int) -> int:
+    """Return the bytes of the GPU's memory for so many groups at once."""
+    once, each = _sizes(p)
+    return sum(map(rounded, once)) + slots * sum(rounded(group * x) for x in each)
 
 
 def _steps(p: HostProblem, group: int) -> Iterator[Step]:

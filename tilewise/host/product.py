@@ -82,7 +82,7 @@ def multiply(
             room = max_gpu_memory
             if room is None:
                 room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
-            plan, launcher, workspace = route(problem, operation, gpu, room)
+            plan, launcher, workspace = prepared(problem, operation, gpu, room)
             try:
                 base = channel.allocate(plan.memory + COMPUTE_STREAMS * workspace)
                 break
@@ -101,8 +101,8 @@ def multiply(
     return result
 
 
-class Route(NamedTuple):
-    """What is found out once about a product.
+class PreparedPlan(NamedTuple):
+    """A product's plan and its prepared launches.
 
     Attributes
     ----------
@@ -118,19 +118,19 @@ class Route(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def route(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> Route:
+def prepared(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> PreparedPlan:
     """Return the plan of a product within ``room`` bytes of the GPU's memory, and its launches.
 
     The GPU's context is current. Raises what :func:`planned` raises, and what compiling raises.
     """
     plan = planned(problem, operation, gpu, room)
     launcher = GpuLauncher(gpu, problem, operation, room)
-    return Route(plan, launcher, launcher.workspace(plan))
+    return PreparedPlan(plan, launcher, launcher.workspace(plan))
 
 
 def forget() -> None:
     """Drop what was found out about products, so that every call is planned again."""
-    route.cache_clear()
+    prepared.cache_clear()
     quick.forget()
 
 
@@ -234,7 +234,8 @@ def free(problem: HostProblem, gpu: Gpu, is_sure: bool) -> int:
         return share
     there = gpu.free_memory()
     found = max(there - max(_LEAST_RESERVE, int(RESERVE * there)), there // 2)
-    grain = 1 << max(0, found.bit_length() - 8)  # so that a route is found again
+    grain = 1 << max(0, found.bit_length() - 8)
+    # Rounded down, so that the cache hits though the free memory varies a little.
     return found // grain * grain
 
 

@@ -15,7 +15,7 @@ from tilewise.arrays.call import Call
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.errors import LaunchError
-from tilewise.host.at_once import ALONE, TINY, TINY_RESULT, buffer_size
+from tilewise.host.at_once import MOST_BY_DRIVER, TINY, TINY_RESULT, buffer_size
 from tilewise.host.channel import Kind
 from tilewise.host.launcher import GpuLauncher
 from tilewise.host.matrices import Array
@@ -37,7 +37,7 @@ class Quick(NamedTuple):
     shape, dtype
         The shape and the dtype of the result.
     offsets : tuple of int
-        The bytes from the beginning of the GPU's memory to A, B and D.
+        The offsets in bytes of A, B and D in the channel's allocation.
     memory, workspace : int
         The bytes of A, B and D together, and those of the workspace behind them.
     launches : sequence of Prepared
@@ -56,6 +56,8 @@ class Quick(NamedTuple):
 
         Raises
         ------
+        MemoryError
+            If the GPU's memory is short, or memory can't be pinned.
         LaunchError
             If a kernel failed.
         DeviceUnavailableError
@@ -108,7 +110,9 @@ def key_of(a: Any, b: Any, alpha: Any, beta: Any, *options: object) -> Key | Non
     """Return everything that decides how two arrays are multiplied; None if they are others."""
     if type(a) is not np.ndarray or type(b) is not np.ndarray:
         return None
-    if a.nbytes > ALONE or b.nbytes > ALONE or not (a.flags.c_contiguous and b.flags.c_contiguous):
+    if max(a.nbytes, b.nbytes) > MOST_BY_DRIVER:
+        return None
+    if not (a.flags.c_contiguous and b.flags.c_contiguous):
         return None
     if type(alpha) not in _NUMBERS or type(beta) not in _NUMBERS:
         return None
@@ -125,12 +129,33 @@ def find(key: Key) -> Quick | None:
     return _records.get(key)
 
 
+def repeated(key: Key, a: Any, b: Any) -> Array | None:
+    """Return the product of two arrays as an earlier call with this key computed it.
+
+    Return None if there was none, or if memory is short: then the call has to be planned again,
+    with the memory that is left.
+
+    Raises
+    ------
+    LaunchError, DeviceUnavailableError
+        As :meth:`Quick.run`.
+    """
+    found = find(key)
+    if found is None:
+        return None
+    try:
+        return found.run(a, b)
+    except MemoryError:
+        _records.pop(key, None)
+        return None
+
+
 def remember(
     key: Key, call: Call, gpu: Gpu, plan: HostPlan, launcher: GpuLauncher, workspace: int
 ) -> None:
     """Keep what was found out about a call with this key, if it can be repeated."""
     problem = launcher.problem
-    if plan.bytes_out > ALONE or problem.shared or not call.shape:
+    if plan.bytes_out > MOST_BY_DRIVER or problem.shared or not call.shape:
         return
     steps = list(plan.steps())
     loads = {step.matrix: step for step in steps if isinstance(step, CopyIn)}
