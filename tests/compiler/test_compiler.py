@@ -527,7 +527,6 @@ def own_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
 
 
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipped, "_texts", {})
     monkeypatch.setattr(shipped, "_read", {})
     shipped._first.cache_clear()
     forget()
@@ -555,6 +554,27 @@ def test_own_sources_are_read_once_a_process(
     assert len(seen) == 2  # each compiled once: the first is found again
     with pytest.raises(FileNotFoundError):
         Kernel(own_kernels / "absent.cu", "k")
+
+
+def test_threads_that_read_a_file_around_an_edit_have_one_text_of_it(
+    own_kernels: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read_text = own_kernels / "value.cuh", Path.read_text
+    found: list[str | None] = []
+
+    def edited(path: Path, **given: Any) -> str:
+        text = read_text(path, **given)
+        if not found:
+            path.write_text("#define VALUE 56789\n")
+            found.append("")
+            found.append(shipped.text(path))  # as another thread does
+        return text
+
+    monkeypatch.setattr(Path, "read_text", edited)
+    first = shipped.text(path)
+    assert first == found[1] == shipped.text(path) == "#define VALUE 56789\n"
+    assert shipped.has(str(path), first)
+    assert shipped.is_unchanged()
 
 
 def test_what_was_compiled_of_edited_sources_is_not_kept(

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -330,7 +331,8 @@ except KeyboardInterrupt:
 def test_a_server_that_does_not_start_is_not_waited_for_again(
     monkeypatch: pytest.MonkeyPatch, error: Exception | None
 ) -> None:
-    begun = []
+    """But later, if it only took too long; and in a forked process."""
+    begun, now = [], [100.0]
 
     def not_started(module: str) -> None:
         begun.append(module)
@@ -339,8 +341,17 @@ def test_a_server_that_does_not_start_is_not_waited_for_again(
 
     monkeypatch.setattr(forking, "_started", not_started)
     monkeypatch.setattr(forking, "_servers", {})
-    monkeypatch.setattr(forking, "_refused", set())
+    monkeypatch.setattr(forking, "_refused", {})
+    monkeypatch.setattr(forking, "time", SimpleNamespace(monotonic=lambda: now[0]))
     assert [forking.has_server("answering") for _ in range(3)] == [False] * 3
+    assert begun == ["answering"]
+    now[0] += forking._PAUSE
+    assert not forking.has_server("answering")
+    assert len(begun) == (1 if error is None else 2)
+    begun.clear()
+    monkeypatch.setattr(forking, "_lock", forking._lock)
+    forking._begin_anew()
+    assert not forking.has_server("answering")
     assert begun == ["answering"]
 
 

@@ -21,7 +21,7 @@ from tilewise import compiler
 from tilewise.compiler import ahead, apart, forking, nvrtc
 from tilewise.compiler.gate import Gate
 from tilewise.compiler.underway import PATIENCE, Underway, underway
-from tilewise.errors import DeviceUnavailableError
+from tilewise.errors import CompileError, DeviceUnavailableError
 from tilewise.gemm.transpose import kernel as transposing
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
@@ -179,6 +179,50 @@ def test_a_thread_lets_a_process_compile(monkeypatch: pytest.MonkeyPatch, tmp_pa
         assert ahead.compile_ahead(kernels, ARCH, lines=False) == []
         found = [each.find(ARCH, lines=False) for each in kernels]
     assert [x and (x.ptx, x.cubin) for x in found] == [(x.ptx, x.cubin) for x in expected]
+
+
+def test_where_the_process_is_killed_the_thread_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def killed(*_: Any, **__: Any) -> nvrtc.Output:
+        raise CompileError("k.cu: the compiler broke down (signal SIGKILL)")
+
+    monkeypatch.setattr(apart, "has_server", lambda: True)
+    monkeypatch.setattr(apart, "run", killed)
+    kernel = transposing("float32", True)
+    assert ahead.compile_ahead([kernel], ARCH, lines=False) == []
+    assert kernel.find(ARCH, lines=False) is not None
+
+
+def test_no_server_is_asked_for_where_a_process_is_needed_anyway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever asks waits until it has started, or for a minute until it has not."""
+
+    def asked() -> bool:
+        raise AssertionError("a server is asked for")
+
+    monkeypatch.setattr(apart, "has_server", asked)
+    source = 'extern "C" __global__ void k(int* x) { *x = 1; }'
+    request = compiler.Request(source, "k", limits=Limits(), apart=True)
+    assert compiler.compile_request(request).ptx
+
+
+def test_a_thread_that_is_being_started_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_starting, may_start, start = threading.Event(), threading.Event(), threading.Thread.start
+
+    def late(thread: threading.Thread) -> None:
+        if thread.name == "compile beside":
+            is_starting.set()
+            may_start.wait(60)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", late)
+    other = threading.Thread(target=ahead._one_more_thread, args=(1,))
+    other.start()
+    assert is_starting.wait(60)
+    threading.Timer(0.1, may_start.set).start()
+    assert ahead.wait(60)
+    other.join(60)
+    assert not ahead._beside
 
 
 def test_threads_end_when_nothing_waits() -> None:

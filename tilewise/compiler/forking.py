@@ -13,6 +13,7 @@ and what the server was started with otherwise, such as resource limits.
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import pickle
 import signal
@@ -36,6 +37,7 @@ from tilewise.compiler.fork_server import (
     received,
 )
 
+_PAUSE = 600.0  # seconds until another server is started where one was not ready in time
 _PATIENCE = 10.0  # seconds until a server is given up that does not say how a process ended
 
 
@@ -125,8 +127,10 @@ def _limit(channel: socket.socket, deadline: float | None) -> None:
 
 
 _servers: dict[str, tuple[tuple[starting.Command, str], socket.socket]] = {}
-_refused: set[str] = set()
-"""The modules whose server did not start when :func:`has_server` asked for it."""
+_refused: dict[str, float] = {}
+"""The modules whose server did not start when :func:`has_server` asked for it, and the time until
+which no other is started.
+"""
 _lock = threading.Lock()
 
 
@@ -138,15 +142,18 @@ def can_fork() -> bool:
 def has_server(module: str) -> bool:
     """Return whether :func:`fork` can fork a process of a module; a server is started if needed.
 
-    Where one did not start, none is started again.
+    Where one did not start, none is started again. Where one was not ready in time, as on a machine
+    that has too much to do, none is started for a while, since each attempt takes as long.
     """
-    if not can_fork() or module in _refused:
+    if not can_fork() or time.monotonic() < _refused.get(module, -math.inf):
         return False
-    found = None
-    with suppress(TimeoutError):
+    try:
         found = _server(module)
+    except TimeoutError:
+        _refused[module] = time.monotonic() + _PAUSE
+        return False
     if found is None:
-        _refused.add(module)
+        _refused[module] = math.inf
     return found is not None
 
 
@@ -277,6 +284,7 @@ def _begin_anew() -> None:
     """Have no server, in a process that was forked: those are its parent's."""
     global _lock
     _lock = threading.Lock()
+    _refused.clear()
     end_servers()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -91,14 +92,20 @@ class Job:
         options = _with_folders(options, gathered)
         limits, is_trusted = self.request.limits, self.request.trusted or self.is_shipped
         is_harmless = self.is_shipped or (limits is None and not gathered.is_doubtful)
-        is_apart = self.request.apart and apart.has_server()
-        if is_harmless and not self.may_last and not is_apart:
-            return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
-        return apart.run(
-            gathered.source, self.file, options, name, gathered.headers,
-            limits=limits or _NO_LIMITS, is_trusted=is_trusted, must_close=gathered.is_doubtful,
-            clock=self.clock, folders=gathered.folders,
-        )  # fmt: skip
+
+        def run_apart() -> nvrtc.Output:
+            return apart.run(
+                gathered.source, self.file, options, name, gathered.headers,
+                limits=limits or _NO_LIMITS, is_trusted=is_trusted, must_close=gathered.is_doubtful,
+                clock=self.clock, folders=gathered.folders,
+            )  # fmt: skip
+
+        if not is_harmless or self.may_last:
+            return run_apart()
+        if self.request.apart and apart.has_server():
+            with suppress(CompileError):  # the process was killed, or did not start
+                return run_apart()
+        return nvrtc.run(gathered.source, self.file, options, name, gathered.headers)
 
     def gathered(self, texts: Mapping[str, str] | None = None) -> Gathered:
         """Return a source and everything that it includes; NVRTC finds what comes with tilewise.

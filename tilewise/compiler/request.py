@@ -48,9 +48,8 @@ class Request(NamedTuple):
         Whether ptxas makes machine code of the PTX, and says what it takes. Without, compiling it
         takes half the time, and the PTX is the same.
     apart : bool
-        Whether a process of its own should compile it, where the system forks processes. Of those
-        that compile at the same time, NVRTC lets one at a time into its front end, so that threads
-        wait for one another. The outcome is the same.
+        Whether to compile in a forked process, where there can be one. Threads wait for one another
+        in NVRTC's front end. The outcome is the same.
     """
 
     source: str

@@ -14,9 +14,9 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "kernels"
 _BEGIN = f"{FOLDER}{os.sep}"
-_texts: dict[str, str] = {}
 _Stamp = tuple[int, int]  # a file's time and its bytes
-_read: dict[str, _Stamp] = {}  # of the texts, taken before they were read
+_read: dict[str, tuple[str, _Stamp]] = {}
+"""The texts that were read, by their paths, each with the file's stamp, taken before."""
 
 
 def text(path: Path) -> str | None:
@@ -28,17 +28,20 @@ def text(path: Path) -> str | None:
         If there is no such file.
     """
     at = str(path)
-    found = _texts.get(at)
-    if found is None and at.startswith(_BEGIN) and ".." not in path.parts:
+    found = _read.get(at)
+    if found is None:
+        if not at.startswith(_BEGIN) or ".." in path.parts:
+            return None
         stamp = _stamp(path.stat())
-        found = _texts[at] = path.read_text(encoding="utf-8-sig")
-        _read[at] = stamp
-    return found
+        # If several threads read it, all get what one of them read, with its stamp.
+        found = _read.setdefault(at, (path.read_text(encoding="utf-8-sig"), stamp))
+    return found[0]
 
 
 def has(path: str, source: str) -> bool:
     """Return whether ``source`` is what :func:`text` gave for this path."""
-    return _texts.get(path) == source
+    found = _read.get(path)
+    return found is not None and found[0] == source
 
 
 def relative(path: str) -> str:
@@ -59,17 +62,17 @@ def _first() -> tuple[str, dict[str, _Stamp]]:
 
 
 def is_unchanged() -> bool:
-    """Return whether the files still are as :func:`digest` found them, and as first read.
+    """Return whether no file's modification time or size has changed since it was read.
 
-    Their times and sizes tell. To read them takes ten milliseconds, in which no other thread runs,
-    and this is asked after each compilation.
+    To read the files takes ten milliseconds, in which no other thread runs, and this is asked after
+    each compilation.
     """
     read = list(_read.items())
     try:
         stamps = dict(_stamps(str(FOLDER)))
     except OSError:
         return False
-    return stamps == _first()[1] and all(stamps.get(path) == stamp for path, stamp in read)
+    return stamps == _first()[1] and all(stamps.get(at) == stamp for at, (_, stamp) in read)
 
 
 def _stamps(folder: str) -> Iterator[tuple[str, _Stamp]]:
