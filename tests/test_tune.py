@@ -517,6 +517,25 @@ def test_the_folder_is_looked_at_once_in_a_while(monkeypatch: pytest.MonkeyPatch
     assert len(looked) == 3
 
 
+def test_what_is_kept_while_a_thread_lists_the_folder_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    look, asked, tiling = kept._names_in, product(), Tiling(64, 48)
+    held: list[object] = []
+
+    def slow(folder: str) -> frozenset[str]:
+        names = look(folder)
+        if not held:
+            held.append(keep(asked, H200, tiling))  # as another thread does
+        return names
+
+    monkeypatch.setattr(kept, "_names_in", slow)
+    monkeypatch.setattr(kept, "_lately", {})
+    monkeypatch.setattr(kept, "_now", lambda: 100.0)
+    assert find(asked, H200) is None
+    assert find(asked, H200) == tiling
+
+
 def test_the_sources_are_there() -> None:
     root = Path(kept.__file__).parents[1]
     assert all((root / name).exists() for name in kept._SOURCES)

@@ -169,7 +169,8 @@ def fits(x: TensorMap, address: int) -> bool:
     """Return whether a map's extents and strides, and its address, keep to the rules.
 
     These three differ from array to array. The rules for the rest of a map, which the maps of one
-    kernel share, are left to :func:`check`, which takes several times as long.
+    kernel share, are left to :func:`check`, which takes several times as long. ``TensorMaps``
+    checks the rest once for each kind.
 
     Parameters
     ----------

@@ -194,6 +194,25 @@ def test_the_usual_arguments_take_the_brief_way() -> None:
     assert found.data[-8:] == b"\xff\xff\xff\xff\0\0\0\0"
 
 
+def test_arguments_that_are_not_the_usual_ones_are_known_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sought, seek = [], late_arguments._new_form
+
+    def count(parameters: Any, kinds: Any) -> Any:
+        sought.append(kinds)
+        return seek(parameters, kinds)
+
+    monkeypatch.setattr(late_arguments, "_new_form", count)
+    parameters = [Parameter("p", "f32", 4, 4)]
+    found = [bind_words("k", parameters, (value,)).data for value in (1.0, 2.0)]
+    assert found == [struct.pack("<f4x", value) for value in (1.0, 2.0)]
+    assert len(sought) == 1
+    other = [Parameter("p", "f32", 4, 4)]
+    bind_words("k", other, (1.0,))
+    assert len(sought) == 2
+
+
 def test_a_structure_is_filled() -> None:
     """Its tensor maps too, where it is told how, and else not at all."""
     first, second = matrix_map(Place(1, 64)), matrix_map(Place(0, -16))

@@ -15,9 +15,9 @@ from tilewise.cli.main import main
 from tilewise.explanation import explain_product, of_groups
 from tilewise.gemm.chip import H200, Chip, known
 from tilewise.gemm.every import every_grouped_kernel
-from tilewise.gemm.grouped import model
+from tilewise.gemm.grouped import model, tiles
 from tilewise.gemm.grouped.product import Grouped
-from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS
+from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS, Tiles
 from tilewise.gemm.plan import OF_GROUPS, best, offers, plan_on
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Plan
@@ -269,3 +269,14 @@ def test_a_grouped_shape_that_is_none(
     given: dict[str, Any] = {"groups": 8, "dtype": "bfloat16", **changed}
     with pytest.raises(error, match=why):
         of_groups(64, 64, 64, **given)
+
+
+def test_tiles_have_two_stages_in_each_of_their_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in those with the most groups, and with two buffers of D for TMA's stores."""
+    found = Tiles(128, 256)
+    assert found.objection("m", True) == ""
+    one_stage = 4096 + found.out_bytes(2) + 2 * found.stage_bytes - 1
+    monkeypatch.setattr(tiles, "_SHARED_BYTES", one_stage)
+    assert found.stages(FEW_GROUPS, 1) == 2
+    assert found.stages(MOST_GROUPS, 2) == 1
+    assert found.objection("m", True) == "too few stages fit into shared memory"

@@ -273,8 +273,8 @@ class Memory:
         self.address = 0
         if not size:
             return
-        # Ctrl-C is raised between two steps of Python. The call and the storing of what it returns
-        # are one step, of C, and who frees it is named before, so that no address is ever lost.
+        # The finalizer is registered before the allocation, and map() stores the result in one step
+        # of C, so that Ctrl-C can't lose the address.
         answers: list[tuple[Any, Any]] = []
         weakref.finalize(self, _free, context, answers).atexit = False
         answers.extend(map(context.driver.cuMemAlloc, (size,)))

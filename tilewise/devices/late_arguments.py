@@ -142,7 +142,6 @@ class _Form(NamedTuple):
 
     Attributes
     ----------
-    parameters : sequence of Parameter
     pack : callable
         The function of a ``struct.Struct`` that returns the words.
     first : tuple of int
@@ -151,25 +150,25 @@ class _Form(NamedTuple):
         The bytes of each parameter.
     """
 
-    parameters: Sequence[Parameter]
     pack: Callable[..., bytes]
     first: tuple[int, ...]
     sizes: tuple[int, ...]
 
 
-_forms: dict[tuple[int, tuple[type, ...]], _Form | None] = {}
+_forms: dict[tuple[int, tuple[type, ...]], tuple[Sequence[Parameter], _Form | None]] = {}
+"""The forms by the parameters' identity, which nothing else has while they are kept here too."""
 
 
 def _form_of(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form | None:
     """Return the form for arguments of these types; None if not all are of the usual ones."""
     key = id(parameters), kinds
     found = _forms.get(key)
-    if found is None or found.parameters is not parameters:
-        found = _new_form(parameters, kinds)
+    if found is None:
+        found = parameters, _new_form(parameters, kinds)
         if len(_forms) >= FORMS:
             _forms.clear()
         _forms[key] = found
-    return found
+    return found[1]
 
 
 def _new_form(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form | None:
@@ -193,7 +192,7 @@ def _new_form(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form
         format += f"{character}{-size % 8}x"
         words += -(-size // 8)
     sizes = tuple(each.size for each in parameters)
-    return _Form(parameters, struct.Struct(format).pack, tuple(first), sizes)
+    return _Form(struct.Struct(format).pack, tuple(first), sizes)
 
 
 def _usual_words(parameters: Sequence[Parameter], args: Sequence[Any]) -> Words | None:

@@ -93,7 +93,7 @@ def keep(
             part = Path(file.name)
             file.write(json.dumps(entry, indent=1).encode() + b"\n")
         part.replace(path)
-        _lately.clear()
+        _look_again()
     except OSError:
         if part is not None:
             with suppress(OSError):
@@ -108,7 +108,7 @@ def forget(product: Product, chip: Chip) -> None:
     if path is not None:
         with suppress(OSError):
             path.unlink(missing_ok=True)
-        _lately.clear()
+        _look_again()
 
 
 _SETTLED = 2_000_000_000  # nanoseconds, after which the folder's time shows any later change
@@ -126,12 +126,22 @@ def _names() -> frozenset[str]:
     at, now = str(folder), _now()
     # A new shape is planned in a few hundred microseconds, of which a call of the system may take
     # twenty.
-    seen, names = _lately.get(at, (-math.inf, frozenset()))
+    lately = _lately
+    seen, names = lately.get(at, (-math.inf, frozenset()))
     if not 0 <= now - seen < _UNSEEN:
         names = _names_in(at)
-        _lately.clear()
-        _lately[at] = now, names
+        lately.clear()
+        lately[at] = now, names
     return names
+
+
+def _look_again() -> None:
+    """List the folder anew when it is asked for: this process has changed it.
+
+    A thread that was listing it meanwhile stores what it found in the dict that was there before.
+    """
+    global _lately
+    _lately = {}
 
 
 def _names_in(at: str) -> frozenset[str]:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from tilewise.gemm import fused
 from tilewise.gemm.families.hopper.matrices import Matrix, box_of, matrix_of
 from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
-from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS, Tiles
+from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS, MOST_OUT_BUFFERS, Tiles
 from tilewise.gemm.layouts import TYPES, layout
 from tilewise.gemm.steps import KERNELS, Plan
 from tilewise.kernel import SOURCES, Kernel
@@ -17,7 +17,7 @@ from tilewise.precision import HALVES
 
 SOURCE = SOURCES / "gemm" / "hopper_grouped.cu"
 STORE = SOURCE.with_name("hopper_out.cuh")
-OUT_BUFFERS = {True: 2, False: 1}  # of a warp, for D, by whether it is stored by TMA
+OUT_BUFFERS = {True: MOST_OUT_BUFFERS, False: 1}  # of a warp, for D, by whether it is stored by TMA
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 
 

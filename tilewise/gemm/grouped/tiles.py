@@ -10,6 +10,7 @@ from tilewise.gemm.families.hopper.tiling import BLOCK_K
 
 MOST_GROUPS = 1024  # as in groups.cuh
 MOST_STAGES = 12
+MOST_OUT_BUFFERS = 2  # of a warp, for D
 FEW_GROUPS = 256  # for up to so many groups, groups.cuh is compiled with smaller tables
 _SHARED_BYTES = 232448  # that a block can have
 _ALIGNED = 1024  # bytes to which the ring is aligned, behind the groups' tables and the barriers
@@ -115,7 +116,8 @@ class Tiles:
             return "MN-major tiles of B are copied by TMA by 32 columns"
         if b_k_major and self.block_n // self.cluster_m % 8:
             return "parts of a tile of B are whole groups of 8 columns"
-        return "" if self.stages(FEW_GROUPS, 1) >= 2 else "too few stages fit into shared memory"
+        stages = self.stages(MOST_GROUPS, MOST_OUT_BUFFERS)
+        return "" if stages >= 2 else "too few stages fit into shared memory"
 
     def __str__(self) -> str:
         words = [f"tiles of {self.block_m} x {self.block_n}"]
