@@ -577,6 +577,21 @@ def test_threads_that_read_a_file_around_an_edit_have_one_text_of_it(
     assert shipped.is_unchanged()
 
 
+def test_a_file_of_other_text_and_the_same_size_and_time_is_edited(own_kernels: Path) -> None:
+    path = own_kernels / "value.cuh"
+    before = path.stat()
+    text = shipped.text(path)
+    assert text is not None
+    assert shipped.is_unchanged()
+    other = own_kernels.parent / "other"
+    other.write_text(text.replace("1", "2"))
+    os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+    other.replace(path)
+    assert path.stat().st_size == before.st_size
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    assert not shipped.is_unchanged()
+
+
 def test_what_was_compiled_of_edited_sources_is_not_kept(
     own_kernels: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

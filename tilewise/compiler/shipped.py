@@ -14,7 +14,7 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parents[1] / "kernels"
 _BEGIN = f"{FOLDER}{os.sep}"
-_Stamp = tuple[int, int]  # a file's time and its bytes
+_Stamp = tuple[int, int, int]  # the times of a file's content and of its entry, and its bytes
 _read: dict[str, tuple[str, _Stamp]] = {}
 """The texts that were read, by their paths, each with the file's stamp, taken before."""
 
@@ -62,7 +62,7 @@ def _first() -> tuple[str, dict[str, _Stamp]]:
 
 
 def is_unchanged() -> bool:
-    """Return whether no file's modification time or size has changed since it was read.
+    """Return whether no file's times or size have changed since it was read.
 
     To read the files takes ten milliseconds, in which no other thread runs, and this is asked after
     each compilation.
@@ -85,7 +85,8 @@ def _stamps(folder: str) -> Iterator[tuple[str, _Stamp]]:
 
 
 def _stamp(status: os.stat_result) -> _Stamp:
-    return status.st_mtime_ns, status.st_size
+    # A copy that keeps the first time (cp -p, tar) does not keep the second one.
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _digest() -> str:
