@@ -103,6 +103,26 @@ def test_what_is_left_as_it_is(torch: Any) -> None:
         assert aligned.aligned(g, 768) is g
 
 
+def test_sums_add_no_guards(torch: Any) -> None:
+    """While PyTorch traces dynamic shapes, a gradient on a GPU is not asked for its shape."""
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental import symbolic_shapes as symbolic
+
+    from tilewise.torch.column_sums import column_sums
+
+    shapes = symbolic.ShapeEnv()
+    mode = FakeTensorMode(shape_env=shapes)
+    dynamic = symbolic.StatelessSymbolicContext([symbolic.DimDynamic.DYNAMIC] * 2)
+    known = mode.from_tensor(torch.empty(5, 3), symbolic_context=dynamic)
+    with mode, torch.no_grad():
+        x = torch.empty(known.shape, device="cuda")
+        rest = x.narrow(0, 2, x.shape[0] - 2)  # which may have no rows
+        before = len(shapes.guards)
+        assert column_sums(rest, torch.float32).shape == x.shape[1:]
+        guards = [str(each.expr) for each in shapes.guards[before:]]
+    assert not guards
+
+
 def test_sums_of_columns(torch: Any) -> None:
     """By PyTorch where no kernel is: of any number of dimensions, rounded once."""
     from tilewise.torch.column_sums import column_sums

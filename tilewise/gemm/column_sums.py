@@ -78,7 +78,7 @@ def plan(asked: ColumnSums) -> Plan:
     grid = -(-asked.n // asked.columns) * cluster, 1, 1
     launch = Launch(grid, (THREADS, 1, 1), (given,), overlap=True)
     kernel = _kernel(asked.dtype, asked.out_dtype, asked.width, cluster)
-    return Plan((Step(kernel, launch),), 0, "column_sums", "it is no product")
+    return Plan((Step(kernel, launch),), 0, "column_sums", "sums, not a product")
 
 
 @cache

@@ -60,7 +60,7 @@ def plan(asked: Pointwise) -> Plan:
     grid = -(-asked.n // (THREADS * columns)), lines, 1
     launch = Launch(grid, (THREADS, 1, 1), (given,))
     kernel = _kernel(asked.dtype, asked.out_dtype, columns)
-    return Plan((fused.step(kernel, launch, asked),), 0, "pointwise", "it is no product")
+    return Plan((fused.step(kernel, launch, asked),), 0, "pointwise", "a function, not a product")
 
 
 @cache

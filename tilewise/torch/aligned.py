@@ -37,21 +37,21 @@ def aligned(g: Tensor, k: int) -> Tensor:
     Parameters
     ----------
     g : Tensor, (..., n)
-        The gradient of X W, for X of (..., k) and W of (k, n).
+        The gradient of X W^T, for X of (..., k) and W of (n, k).
     k : int
 
     Notes
     -----
-    In a graph the copy is a function of PyTorch's, which the backend of ``torch.compile`` makes
-    part of what computes ``g``. Where autograd records the gradient, no copy is made.
+    In a graph the copy is ``torch.nn.functional.pad``, which Inductor fuses into the kernel that
+    computes ``g``. Where autograd records the gradient, no copy is made.
     """
     n = g.shape[-1]
     if type(n) is not int or not n % pack.ALIGNED:  # with dynamic shapes, n is no int
         return g
     lead, index, name = g.shape[:-1], g.device.index, str(g.dtype).removeprefix("torch.")
-    if not (g.is_cuda and lead and index is not None and name in HALVES and g.is_contiguous()):
+    if not (g.is_cuda and lead and index is not None and name in HALVES):
         return g
-    if not all(type(x) is int and x > 0 for x in (*lead, k)):
+    if not all(type(x) is int and x > 0 for x in (*lead, k)) or not g.is_contiguous():
         return g
     rows = math.prod(lead)
     is_traced = torch._C._len_torch_dispatch_stack() > 0
@@ -110,7 +110,7 @@ def _is_worth(rows: int, n: int, k: int, dtype: str, chip: Chip | None) -> bool:
 
 
 def _products(rows: int, n: int, k: int, dtype: str, g: Operand) -> tuple[Product, Product]:
-    """Return the products that are the gradients of X and of W^T, all but ``g`` contiguous."""
+    """Return the products that are the gradients of X and of W, all but ``g`` contiguous."""
     along = Operand(k, 1)
 
     def product(m: int, inner: int, a: Operand) -> Product:
@@ -123,4 +123,4 @@ def _products(rows: int, n: int, k: int, dtype: str, g: Operand) -> tuple[Produc
 def _plan(rows: int, n: int, offset: int) -> Plan:
     packing = pack.packed(Operand(n, 1, 0, offset), rows, n, 1)
     step = pack.step([(packing, Place(A), Place(D))], overlap=True)
-    return Plan((step,), 0, "pack", "it is no product")
+    return Plan((step,), 0, "pack", "a copy, not a product")

@@ -65,9 +65,10 @@ def column_sums(x: Tensor, dtype: Any, key: repeat.Key | None = None) -> Tensor:
 
 def _rows(x: Tensor, dtype: Any) -> Tensor | None:
     """Return the matrix whose rows the kernel adds up; None if it can't."""
-    if not (x.is_cuda and x.numel() and x.stride(-1) == 1) or torch.is_grad_enabled():
-        return None
+    # First what says nothing of the shape, which a graph would be guarded by.
     if torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor:
+        return None
+    if torch.is_grad_enabled() or not (x.is_cuda and x.numel() and x.stride(-1) == 1):
         return None
     kinds = [str(kind).removeprefix("torch.") for kind in (x.dtype, dtype)]
     if any(kind not in DTYPES for kind in kinds):
