@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
+from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -207,6 +209,154 @@ def test_an_input_is_not_taken_for_a_weight(torch: Any, tw: Any) -> None:
 
 
 @pytest.mark.usefixtures("computing_gpu")
+def test_functions_are_traced_at_each_call(torch: Any, tw: Any) -> None:
+    """Whatever a function reads may have changed, in the forward and in the backward pass."""
+
+    class Scaled:
+        scale = 1.0
+
+        def __call__(self, acc: Any) -> Any:
+            return tilewise.where(acc > 0, acc, 0.0) * self.scale
+
+        def method(self, acc: Any) -> Any:
+            return self(acc)
+
+    model = Model(torch, tw, np.random.default_rng(2), "mlp")
+    scaled = Scaled()
+    for given in (scaled, lambda acc: scaled(acc), Scaled.method.__get__(scaled)):
+        for scaled.scale in (1.0, 1.0, 1.0, 1.0, 2.0, 4.0):
+            x = model.values(2, 3, model.k).requires_grad_()
+            found = tw.mlp(x, *model.weights, activation=given)
+            hidden = torch.relu(x @ model.weights[0].mT) * scaled.scale
+            wanted = hidden @ model.weights[1].mT
+            assert torch.equal(found, wanted)
+            of = [torch.autograd.grad(y.sum(), (x, *model.weights)) for y in (found, wanted)]
+            assert all(map(torch.equal, *of))
+
+
+@pytest.mark.usefixtures("computing_gpu")
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_weight_that_no_gradient_reads(torch: Any, tw: Any, function: str) -> None:
+    """Its strides decide those of its gradient, though the backward pass does not compare it."""
+    shapes = {"linear": [(2, 3)], "mlp": [(4, 3), (2, 4)]}
+    shapes["gated"] = [(4, 3), *shapes["mlp"]]
+    calls = tw.linear.__globals__["_layers"] if function == "linear" else None
+    calls = tw.mlp.__globals__["_mlps"] if calls is None else calls
+    for i, is_new in product(range(len(shapes[function])), (False, True)):
+        model = Model(torch, tw, np.random.default_rng(3), function)
+        model.weights = [model.leaf(*shape) for shape in shapes[function]]
+        for j, weight in enumerate(model.weights):
+            weight.requires_grad_(j == i)
+        for turn in range(8):
+            old = model.weights[i]
+            if turn == 4:
+                turned = old.data.mT.contiguous().mT
+                if is_new:  # with the id of a tensor that is no more
+                    model.weights[i] = torch.nn.Parameter(turned)
+                    if id(old) in calls:
+                        calls[id(model.weights[i])] = calls.pop(id(old))
+                else:
+                    old.data = turned
+            x, g = model.values(5, 3), model.values(5, 2)
+            ours, theirs = (
+                torch.autograd.grad(call(x, False), model.weights[i], g)[0]
+                for call in (model.ours, model.theirs)
+            )
+            assert torch.equal(ours, theirs)
+            assert ours.stride() == model.weights[i].stride()
+
+
+@pytest.mark.usefixtures("computing_gpu")
+def test_the_dtype_of_a_bias_changes(torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[Any] = []
+
+    def column_sums(x: Any, dtype: Any, key: Any = None) -> Any:
+        def run(_: Any) -> Any:
+            launched.append(dtype)
+            return torch.zeros(x.shape[-1], dtype=dtype)
+
+        if key is not None:
+            repeat.remember(key, SimpleNamespace(run=run))  # type: ignore[arg-type]
+        return run(None)
+
+    monkeypatch.setattr(known_module(), "column_sums", column_sums)
+    model = Model(torch, tw, np.random.default_rng(4), "mlp")
+    for wide in (False,) * 4 + (True,) * 4:
+        dtypes = [torch.float64 if wide else torch.float32, torch.float32]
+        for bias, dtype in zip(model.biases, dtypes, strict=True):
+            bias.data = bias.data.to(dtype)
+        launched.clear()
+        model.ours(model.values(2, model.k), True).backward(model.values(2, model.n))
+        assert launched == dtypes[::-1]
+        for bias in model.biases:
+            bias.grad = None
+
+
+@pytest.mark.usefixtures("computing_gpu")
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_gradients_and_saved_tensors_of_other_types(torch: Any, tw: Any, function: str) -> None:
+    """As a collective's result that has not arrived: a tensor around one, with no address."""
+
+    class Around(torch.Tensor):  # type: ignore[misc]
+        inner: Any
+
+        @staticmethod
+        def __new__(cls, inner: Any) -> Any:
+            options = {"strides": inner.stride(), "dtype": inner.dtype, "device": inner.device}
+            found = torch.Tensor._make_wrapper_subclass(cls, inner.shape, **options)
+            found.inner = inner
+            return found
+
+        @classmethod
+        def __torch_dispatch__(
+            cls, operator: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            plain = torch.utils._pytree.tree_map_only(
+                Around, lambda x: x.inner, (args, kwargs or {})
+            )
+            found = operator(*plain[0], **plain[1])
+            return Around(found) if operator is torch.ops.aten.detach.default else found
+
+    model = Model(torch, tw, np.random.default_rng(5), function)
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    for turn in range(8):
+        x, g = model.values(3, model.k).requires_grad_(), model.values(3, model.n)
+        leaves = [x, *model.weights, *model.biases]
+        wanted = torch.autograd.grad(model.theirs(x, True), leaves, g)
+        if turn % 4 == 3:
+            with hooks(lambda y: y, Around):
+                y = model.ours(x, True)
+        else:
+            y = model.ours(x, True)
+        found = torch.autograd.grad(y, leaves, Around(g) if turn % 4 == 2 else g)
+        for ours, theirs in zip(found, wanted, strict=True):
+            assert torch.equal(ours, theirs)
+
+
+def test_guards_do_not_depend_on_the_default_dtype(torch: Any, tw: Any) -> None:
+    known = known_module()
+    wanted = known._has_guards()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert known._has_guards.__wrapped__() is wanted
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_casts_are_not_kept(torch: Any, tw: Any) -> None:
+    """Under autocast each call multiplies new tensors, which would push out those of layers."""
+    model = Model(torch, tw, np.random.default_rng(6), "mlp")
+    kept, x = tw.mlp.__globals__["_mlps"], model.values(3, model.k)
+    kept.clear()
+    with torch.autocast("cpu", torch.bfloat16):
+        for _ in range(3):
+            model.ours(x, True)
+    assert not kept
+    model.ours(x, True)
+    assert [*kept] == [id(model.weights[-1])]
+
+
+@pytest.mark.usefixtures("computing_gpu")
 def test_what_a_known_layer_refuses(torch: Any, tw: Any) -> None:
     """What does not fit is refused as at the first call, and what has no derivative has none."""
     x, w = torch.randn(3, 2).requires_grad_(), torch.nn.Parameter(torch.randn(2, 2))
@@ -248,7 +398,7 @@ def test_known_layers_are_invariant_where_asked(torch: Any, tw: Any) -> None:
 def test_layers_are_few(torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     known = known_module()
     monkeypatch.setattr(known, "LAYERS", 3)
-    layers = known.Layers()
+    layers = known.CallsByWeight()
     weights = [torch.zeros(1) for _ in range(7)]
     for each in weights:
         layers.of(each)

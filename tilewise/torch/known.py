@@ -2,13 +2,13 @@
 
 :mod:`tilewise.arrays.repeat` finds the launches of one product by a key, which is made of every
 array's shape, strides and dtype. A layer is called with the same weight again and again, so what
-is known of its call is found by the weight, and one function of PyTorch's compares all tensors
-with those of the earlier call: the one that tests the guards of its compiler's graphs.
+is known of its call is found by the weight, and ``torch._C._dynamo.guards.TensorGuards``, by which
+Dynamo checks its guards, compares all tensors with those of the earlier call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache, reduce
 from operator import or_
 from typing import Any
@@ -16,13 +16,14 @@ from typing import Any
 import torch
 
 from tilewise.arrays.dispatched import answer, seen_by
-from tilewise.arrays.invariance import default
+from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.repeat import Key, Repeat, also_forgets, kept, look
 from tilewise.gemm.product import ALIGNMENT
 from tilewise.torch.column_sums import column_sums
+from tilewise.torch.operator import PLAIN
 
 Tensor = Any
-Product = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[[Any], Any]], Any]
+Multiplier = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[[Any], Any]], Any]
 """A function that computes a product, called with what decides the launches besides the tensors,
 the tensors, and a function that multiplies if the product is not known."""
 
@@ -30,7 +31,7 @@ LAYERS = 4096
 
 
 class _Planned:
-    """In the place of the record of a product that has to be planned at each call."""
+    """Stands for a product that has no record, because it must be planned at each call."""
 
     def run(self, addresses: Sequence[int]) -> None:
         """Launch nothing."""
@@ -42,7 +43,7 @@ POINTER = torch.Tensor.data_ptr
 
 
 class LookedUp:
-    """Products that are looked up one by one, each by its own key.
+    """Computes products, looks each one up by its own key, and collects their records.
 
     Attributes
     ----------
@@ -70,7 +71,7 @@ class LookedUp:
         multiply : callable
             Computes the product if it is not known, and keeps it by the key that it is given.
         """
-        key, again, addresses = look((*how, default.is_on), tensors)
+        key, again, addresses = look((*how, is_invariant(None)), tensors)
         result = None if again is None else again.run(addresses)
         if result is None:
             result = multiply(key)
@@ -118,7 +119,7 @@ class Known:
         self.facts = facts
         self.count, self.form = len(tensors), form
         self.is_like = recognizer(tensors)
-        self.is_invariant = default.is_on
+        self.is_invariant = is_invariant(None)
         self.records = tuple(records)
         self.is_whole = all(x is not PLANNED for x in records)
         self.requires_grad = any(x.requires_grad for x in tensors)
@@ -127,12 +128,12 @@ class Known:
         """Return the tensors' addresses; None if other products are launched of them."""
         if len(tensors) != self.count or form != self.form:
             return None
-        if default.is_on is not self.is_invariant or not self.is_like(*tensors):
+        if is_invariant(None) is not self.is_invariant or not self.is_like(*tensors):
             return None
         found = [*map(POINTER, tensors)]
         return None if reduce(or_, found) % ALIGNMENT else found
 
-    def products(self) -> Product:
+    def products(self) -> Multiplier:
         """Return a function that launches the products again, one at each call."""
         records = iter(self.records)
 
@@ -146,7 +147,7 @@ class Known:
 class Latest:
     """What is known of the latest call of a kind, once two calls in a row were launched alike.
 
-    Calls that differ each time are looked up product by product, and cost no more than before.
+    Calls that differ each time are looked up product by product.
 
     Attributes
     ----------
@@ -193,10 +194,11 @@ class Calls(Latest):
         self.gradients = Latest()
 
 
-class Layers(dict[int, Calls]):
-    """The calls of layers by the ``id`` of their weight, of which there is no more to know.
+class CallsByWeight(dict[int, Calls]):
+    """The calls of each layer, by the ``id`` of its weight.
 
-    If another tensor has that ``id`` now, :meth:`Known.addresses` tells.
+    An ``id`` may belong to a new tensor; :meth:`Known.addresses` compares the tensors themselves,
+    and a ``form`` has whatever decides the products and is not seen in them.
     """
 
     def __init__(self) -> None:
@@ -217,7 +219,7 @@ def by_products(
     latest: Latest,
     form: Hashable,
     tensors: Sequence[Tensor],
-    compute: Callable[[Product], Any],
+    compute: Callable[[Multiplier], Any],
 ) -> Any:
     """Return what ``compute`` does with a function that computes products.
 
@@ -279,7 +281,7 @@ def _has_guards() -> bool:
     """Return whether PyTorch has these guards, and they tell what :func:`recognizer` has to."""
     try:
         with torch.enable_grad():
-            x = torch.empty(2, 3, device="cpu")
+            x = torch.empty(2, 3, dtype=torch.float32, device="cpu")
             is_like = _guarding([x])
             others: list[Any] = [
                 x[:1], x.new_empty(3, 2).mT, x.double(), x.to("meta"), x.clone().requires_grad_(),
@@ -293,12 +295,14 @@ def _has_guards() -> bool:
         return False
 
 
-def is_unseen() -> bool:
-    """Return whether nothing of PyTorch's sees the products that are computed now.
+def is_unseen(tensors: Iterable[Tensor | None]) -> bool:
+    """Return whether nothing of PyTorch's sees products of these tensors that are computed now.
 
-    Neither autograd records them, nor a mode or a transformation sees them.
+    Neither autograd records them, nor a mode, a transformation or the type of a tensor sees them.
     """
     if torch.is_grad_enabled() or not may_be_known():
+        return False
+    if not _PLAIN_OR_NONE.issuperset(map(type, tensors)):
         return False
     return not (_any_autocast() or _tracing() is not None or _level() is not None)
 
@@ -313,6 +317,7 @@ def may_be_known() -> bool:
     return not (torch.compiler.is_compiling() or _modes() or _forward_mode._current_level >= 0)
 
 
+_PLAIN_OR_NONE = PLAIN | {type(None)}
 _modes, _forward_mode = torch._C._len_torch_dispatch_stack, torch.autograd.forward_ad
 _any_autocast, _tracing = torch._C._is_any_autocast_enabled, torch._C._get_tracing_state
 _level = torch._C._functorch.maybe_current_level
@@ -322,7 +327,7 @@ OF_WEIGHT, OF_WEIGHT_BY_COLUMNS = ("of weight",), ("of weight, by columns",)
 
 
 def gradient_of_x(
-    product: Product, g: Tensor, weight: Tensor, onto: Tensor | None = None
+    product: Multiplier, g: Tensor, weight: Tensor, onto: Tensor | None = None
 ) -> Tensor:
     """Return G W, the gradient of X by that of X W^T, plus ``onto``, X's other gradient."""
     if onto is None:
@@ -332,13 +337,13 @@ def gradient_of_x(
     )
 
 
-def gradient_of_bias(product: Product, g: Tensor, dtype: Any) -> Tensor:
+def gradient_of_bias(product: Multiplier, g: Tensor, dtype: Any) -> Tensor:
     """Return the sums of the rows of G, the gradient of a bias by that of X W^T + bias."""
     return product(("column sums", dtype), (g,), lambda key: column_sums(g, dtype, key))
 
 
 def gradient_of_weight(
-    product: Product, g: Tensor, x: Tensor, *, is_by_columns: bool = False
+    product: Multiplier, g: Tensor, x: Tensor, *, is_by_columns: bool = False
 ) -> Tensor:
     """Return G^T X, the gradient of a weight by that of X W^T; column-major if the weight is.
 

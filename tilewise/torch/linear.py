@@ -6,17 +6,17 @@ from typing import Any
 
 import torch
 
-from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route, seen_by
+from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route
 from tilewise.arrays.fusion import Asked
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.known import (
+    CallsByWeight,
     Known,
     Latest,
-    Layers,
     LookedUp,
-    Product,
+    Multiplier,
     by_products,
     gradient_of_bias,
     gradient_of_weight,
@@ -24,7 +24,7 @@ from tilewise.torch.known import (
     is_unseen,
     may_be_known,
 )
-from tilewise.torch.operator import PLAIN, check_tensors, matmul, overridden
+from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
@@ -57,6 +57,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
+    way = None
     if may_be_known():
         given = (x, weight) if bias is None else (x, weight, bias)
         calls = _layers.get(id(weight))
@@ -67,13 +68,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
                 if known.requires_grad and torch.is_grad_enabled():
                     return _record(x, weight, bias, known.facts, [result])
                 return result
-        # What ``route`` finds of plain tensors, in half of its time.
-        if PLAIN.issuperset(map(type, given)) and seen_by(torch) is None:
-            is_recorded = any(each.requires_grad for each in given)
-            return _where_it_lies(x, weight, bias, is_recorded and torch.is_grad_enabled())
-    if not isinstance(x, torch.Tensor) and (found := overridden(linear, (x, weight, bias))):
-        return found[0]
-    way = route(x, weight, bias)
+        way = route_of_plain(given)
+    if way is None:
+        if not isinstance(x, torch.Tensor) and (found := overridden(linear, (x, weight, bias))):
+            return found[0]
+        way = route(x, weight, bias)
     if way is DIRECT or way is RECORDED:
         return _where_it_lies(x, weight, bias, way is RECORDED)
     check(x, weight, bias, is_under_autocast(x))
@@ -113,7 +112,7 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
         raise TypeError(f"x has dtype {x.dtype} and bias {bias.dtype}; they must be the same")
 
 
-_layers = Layers()
+_layers = CallsByWeight()
 
 
 def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: bool) -> Tensor:
@@ -170,7 +169,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         x, weight = x if needs_weight else None, weight if needs_x else None
         latest, is_by_columns = ctx.facts
-        if is_unseen():
+        if is_unseen((of_d, x, weight)):
             found = _gradients(latest, of_d, x, weight, needs_bias, is_by_columns)
             return (*found, None, None)
         of_bias = of_d if needs_bias else None
@@ -198,7 +197,7 @@ def _gradients(
         of_bias = column_sums(of_d, of_d.dtype)
     has_sums = of_bias is not None and g is of_d and g.ndim > 1
     given = [each for each in (g, x, weight) if each is not None]
-    form, known = (x is None, weight is None, has_sums), latest.known
+    form, known = (x is None, weight is None, has_sums, is_by_columns), latest.known
     if known is not None and known.is_whole:  # as `by_products` does it, in less time
         addresses = known.addresses(form, given)
         if addresses is not None:
@@ -209,7 +208,7 @@ def _gradients(
                     of_sums = column_sums(g, g.dtype)
                 return of_x, of_weight, of_sums
 
-    def compute(product: Product) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def compute(product: Multiplier) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return (
             None if weight is None else gradient_of_x(product, g, weight),
             None if x is None else gradient_of_weight(product, g, x, is_by_columns=is_by_columns),
@@ -225,7 +224,11 @@ def _gradients(
 def _again(
     known: Known, addresses: list[int], x: Tensor | None, weight: Tensor | None, is_by_columns: bool
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of X and of the weight; None where they have to be planned anew."""
+    """Return the gradients of X and of the weight; None where they have to be planned anew.
+
+    The records of ``known`` are those of X's gradient, the weight's and the bias's, as far as they
+    are needed; ``addresses`` are those of G, X and the weight, as far as they are given.
+    """
     of_x = of_weight = None
     if weight is not None:
         of_x = known.records[0].run([addresses[0], addresses[-1]])

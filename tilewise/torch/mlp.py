@@ -10,7 +10,7 @@ import torch
 
 from tilewise.arrays.dispatched import RECORDED, Route, route
 from tilewise.arrays.fusion import APART, Asked
-from tilewise.epilogue import Traced
+from tilewise.epilogue import Epilogue, Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
 from tilewise.torch import known
@@ -108,11 +108,14 @@ def mlp(
             f"weights: {len(weights)}, biases: {len(biases)}; give one weight, or two for a gated "
             "unit, and as many biases or none"
         )
-    form = (
-        activation, type(weight) is tuple, bias is None, down_bias is None, torch.is_grad_enabled()
-    )  # fmt: skip
+    form = None
+    if isinstance(activation, str | Epilogue):  # other functions are traced at each call
+        form = (
+            activation, type(weight) is tuple, bias is None, down_bias is None,
+            torch.is_grad_enabled(),
+        )  # fmt: skip
     layers = Layers(x, weights, biases, down, down_bias)
-    if known.may_be_known():
+    if form is not None and known.may_be_known():
         calls = _mlps.get(id(down))
         latest = None if calls is None else calls.known
         if latest is not None and latest.addresses(form, layers.tensors) is not None:
@@ -133,15 +136,18 @@ def mlp(
     if is_under_autocast(x):
         layers = _cast(layers)
         with torch.autocast(x.device.type, enabled=False):
-            return _mlp(layers, function, form)
+            return _mlp(layers, function, None)  # casts are new tensors at each call
     return _mlp(layers, function, form)
 
 
-_mlps = known.Layers()
+_mlps = known.CallsByWeight()
 
 
 def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
-    """Compute `mlp` outside of graphs and of autocast; ``form`` is what tensors do not tell."""
+    """Compute `mlp` outside of graphs and of autocast.
+
+    ``form`` is what decides the products besides the tensors; None if no later call is like this.
+    """
     if not fits(layers):
         check(layers)
     way = route(*layers.tensors)
@@ -152,11 +158,12 @@ def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
     tensors, is_recorded = layers.tensors, way is RECORDED
     needs = [is_recorded and each.requires_grad for each in tensors]
     made = trained(function, wanted_of(layers, needs))
-    calls = _mlps.of(layers.down)
+    calls = known.Calls() if form is None else _mlps.of(layers.down)
     facts = facts_of(layers, made, Products(matmul, fused), needs, calls.gradients)
     products = known.LookedUp()
     results = forward(layers, made, products)
-    calls.learn(form, tensors, products.records, facts)
+    if form is not None:
+        calls.learn(form, tensors, products.records, facts)
     return _recorded(facts, results, tensors) if is_recorded else results[0]
 
 

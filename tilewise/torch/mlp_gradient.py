@@ -23,7 +23,7 @@ from tilewise.torch.fused import gradients, reduced
 from tilewise.torch.gradient import Sides, is_by_columns
 from tilewise.torch.known import (
     Latest,
-    Product,
+    Multiplier,
     by_products,
     gradient_of_bias,
     gradient_of_weight,
@@ -97,7 +97,7 @@ def wanted_of(layers: Layers, needs: Sequence[bool]) -> tuple[int, ...]:
     return tuple(range(len(layers.weights))) if is_wanted else ()
 
 
-def forward(layers: Layers, made: Trained, product: Product) -> list[Tensor]:
+def forward(layers: Layers, made: Trained, product: Multiplier) -> list[Tensor]:
     """Return the result, the hidden values, and the other values for the backward pass."""
     x, weights, biases, down, down_bias = layers
     is_gated = len(weights) == 2
@@ -116,7 +116,7 @@ def forward(layers: Layers, made: Trained, product: Product) -> list[Tensor]:
         with torch.no_grad():
             return answer(first, down, transpose_b=True, asked=asked, key=key)
 
-    return [product(DOWN, (first, down, *last), result), *hidden]
+    return [product((DOWN,), (first, down, *last), result), *hidden]
 
 
 class Facts(NamedTuple):
@@ -198,13 +198,14 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         facts = ctx.facts
         needs = facts.layers.like(ctx.needs_input_grad[_BEFORE:])
         count, again = len(facts.first), facts.products.matmul
-        x, *rest = ctx.saved_tensors
+        saved = ctx.saved_tensors
+        x, *rest = saved
         weights, (down, hidden, *stored) = rest[:count], rest[count:]
         if (
             of_y is not None
             and of_y.dtype == facts.last.dtype
             and all(g is None for g in of_hidden)
-            and is_unseen()
+            and is_unseen((of_y, *saved))
         ):
             found = _at_once(facts, needs, of_y, x, weights, down, hidden, stored)
             return (*(None,) * _BEFORE, *found)
@@ -232,7 +233,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
 
 
 _BEFORE = 2  # arguments of Mlp.forward before the tensors
-HIDDEN, DOWN, OF_SUMS = "hidden", ("down",), "of sums"
+HIDDEN, DOWN, OF_SUMS = "hidden", "down", "of sums"
 
 
 def _at_once(
@@ -260,10 +261,10 @@ def _at_once(
     def gradient_of_sums(key: Key | None) -> Any:
         return answer(g, down, asked=Asked(function, operands), key=key)
 
-    def of_bias(product: Product, g: Tensor, bias: Any) -> Tensor:
+    def of_bias(product: Multiplier, g: Tensor, bias: Any) -> Tensor:
         return gradient_of_bias(product, g, bias[1]) if g.ndim > 1 else reduced(g, *bias)
 
-    def compute(product: Product) -> list[Tensor | None]:
+    def compute(product: Multiplier) -> list[Tensor | None]:
         of_x = of_down = None
         of_weights: list[Tensor | None] = [None] * len(weights)
         of_biases: list[Tensor | None] = [None] * len(needs.biases)
@@ -291,7 +292,9 @@ def _at_once(
 
     # The tensors that no gradient needs were not saved.
     given = [g, *[each for each in (x, *weights, down, hidden, *stored) if each is not None]]
-    form = function, needs, facts.saved, of_down_bias is None
+    form = (
+        function, needs, facts.saved, facts.first, facts.last, facts.layers, of_down_bias is None
+    )  # fmt: skip
     found: list[Tensor | None] = by_products(facts.latest, form, given, compute)
     return found
 
