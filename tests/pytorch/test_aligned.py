@@ -103,6 +103,29 @@ def test_what_is_left_as_it_is(torch: Any) -> None:
         assert aligned.aligned(g, 768) is g
 
 
+def test_lazily_negated_gradients_are_left_to_pytorch(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their memory holds the opposite (torch.Tensor.is_neg)."""
+    from tilewise.torch import column_sums as module
+
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    asked: list[Any] = []
+
+    def why_on_gpu(*of: Any) -> str:
+        asked.append(of)
+        return "it is no GPU"
+
+    monkeypatch.setattr("tilewise.torch.column_sums.own_product.why_on_gpu", why_on_gpu)
+    x = torch.arange(12.0).reshape(4, 3).bfloat16()
+    with torch.no_grad():
+        assert module._rows(x, x.dtype) is None
+        assert len(asked) == 1
+        assert module._rows(torch._neg_view(x), x.dtype) is None
+        assert len(asked) == 1
+        assert torch.equal(module.column_sums(torch._neg_view(x), x.dtype), -x.sum(0))
+
+
 def test_sums_add_no_guards(torch: Any) -> None:
     """While PyTorch traces dynamic shapes, a gradient on a GPU is not asked for its shape."""
     from torch._subclasses import FakeTensorMode

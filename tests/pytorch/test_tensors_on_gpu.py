@@ -53,11 +53,13 @@ def test_sums_of_columns(torch: Any, tw: Any, dtype: str, shape: tuple[int, ...]
     x = torch.randn(shape, device="cuda").to(getattr(torch, dtype))
     with torch.no_grad():
         found = column_sums(x, x.dtype).double()
+        negated = column_sums(torch._neg_view(x), x.dtype).double()
     rows = x.double().flatten(0, -2)
     exact, u = rows.sum(0), len(rows) * unit_roundoff("float32")
     bound = u / (1 - u) * rows.abs().sum(0)
     bound += unit_roundoff(dtype) * (exact.abs() + bound)
     assert ((found - exact).abs() <= bound).all()
+    assert ((negated + exact).abs() <= bound).all()
 
 
 @pytest.mark.parametrize("is_compiled", [False, True])
@@ -73,6 +75,8 @@ def test_gradients_of_rows_that_are_not_aligned(torch: Any, tw: Any, is_compiled
         copy = aligned(of_d, 1024)
     assert copy.stride(-2) % 64 == 0
     assert torch.equal(copy, of_d)
+    with torch.no_grad():
+        assert torch.equal(aligned(torch._neg_view(of_d), 1024), -of_d)
     layer = torch.compile(tw.linear) if is_compiled else tw.linear
     x.requires_grad_()
     w.requires_grad_()

@@ -58,7 +58,7 @@ def aligned(g: Tensor, k: int) -> Tensor:
     if is_traced:
         if torch._guards.detect_fake_mode(g) is None:  # a mode that only looks on
             return g
-    elif torch.is_grad_enabled() or type(g) is not torch.Tensor:
+    elif torch.is_grad_enabled() or type(g) is not torch.Tensor or g.is_neg():
         return g
     try:
         if own_product.why_on_gpu(name, index):

@@ -70,6 +70,8 @@ def _rows(x: Tensor, dtype: Any) -> Tensor | None:
         return None
     if torch.is_grad_enabled() or not (x.is_cuda and x.numel() and x.stride(-1) == 1):
         return None
+    if x.is_neg():  # lazily negated: its memory holds the opposite
+        return None
     kinds = [str(kind).removeprefix("torch.") for kind in (x.dtype, dtype)]
     if any(kind not in DTYPES for kind in kinds):
         return None
