@@ -7,12 +7,11 @@ The host enqueues everything on one stream and waits once.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 
 import numpy as np
 
-from tilewise.errors import LaunchError
-from tilewise.host.channel import LEAST_BUFFER, Buffer, Channel, Kind
+from tilewise.host.channel import LEAST_BUFFER, Buffer, Channel, Kind, released
 from tilewise.host.copiers import Copiers, Copying
 from tilewise.host.execute import Launcher, Matrices, Memory
 from tilewise.host.matrices import Array, HostMatrix, packed
@@ -72,8 +71,7 @@ def execute(
     LaunchError
         If a kernel failed.
     """
-    copies: list[Copying] = []
-    try:
+    with released(channel), _cancelled_on_error() as copies:
         buffer = channel.buffer(Kind.INWARD, 0, buffer_size(plan.memory))
         stream, base = channel.stream(Kind.COMPUTE, 0), memory.base
         steps = list(plan.steps())
@@ -124,14 +122,6 @@ def execute(
             else:
                 copies.append(copiers.copy(result, _there(buffer, region, result)))
                 copies[-1].wait()
-    except BaseException:
-        for copying in copies:
-            copying.cancel()
-        with suppress(LaunchError, MemoryError):  # the first error is the one to report
-            channel.drain()
-        raise
-    finally:
-        channel.release()
 
 
 def buffer_size(least: int) -> int:
@@ -158,6 +148,18 @@ def _loads(
 def _there(buffer: Buffer, region: Region, like: Array) -> Array:
     """Return the place of a region in the buffer, as an array with the shape of the piece."""
     return packed(buffer.memory[region.offset :], like)
+
+
+@contextmanager
+def _cancelled_on_error() -> Iterator[list[Copying]]:
+    """Yield a list of copies that are begun; they are cancelled after an error."""
+    copies: list[Copying] = []
+    try:
+        yield copies
+    except BaseException:
+        for copying in copies:
+            copying.cancel()
+        raise
 
 
 def _bytes(piece: Array, region: Region) -> int:

@@ -8,7 +8,8 @@ buffers are kept from product to product (:mod:`tilewise.host.staging`).
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from enum import IntEnum
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from tilewise.devices.cuda import Context, Memory
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
+from tilewise.errors import LaunchError
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -133,6 +135,19 @@ class Channel(Protocol):
     ) -> None:
         """Launch a plan's kernels."""
         ...
+
+
+@contextmanager
+def released(channel: Channel) -> Iterator[None]:
+    """Release the channel's memory at the end; after an error, wait first for what it has begun."""
+    try:
+        yield
+    except BaseException:
+        with suppress(LaunchError, MemoryError):  # the first error is the one to report
+            channel.drain()
+        raise
+    finally:
+        channel.release()
 
 
 class _Event:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeGuard
 
-from tilewise.errors import LaunchError
-from tilewise.host.channel import BUFFER, LEAST_BUFFER, Channel, Kind, Stream
+from tilewise.host.channel import BUFFER, LEAST_BUFFER, Channel, Kind, Stream, released
 from tilewise.host.copying import Helpers, Loader, Storer, StorerThread, directly
 from tilewise.host.dependencies import Completion, Dependencies
 from tilewise.host.matrices import HostMatrix
@@ -89,15 +87,9 @@ def execute(
     LaunchError
         If a kernel failed.
     """
-    try:
+    with released(channel):
         run = _Run(plan, problem, matrices, channel, launcher, *memory)
         run.all(helpers)
-    except BaseException:
-        with suppress(LaunchError, MemoryError):  # the first error is the one to report
-            channel.drain()
-        raise
-    finally:
-        channel.release()
 
 
 class _Run:

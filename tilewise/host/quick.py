@@ -6,7 +6,6 @@ and its kernel. So what they found is kept for calls with the same shapes, dtype
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +13,8 @@ import numpy as np
 from tilewise.arrays.call import Call
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
-from tilewise.errors import LaunchError
 from tilewise.host.at_once import MOST_BY_DRIVER, TINY, TINY_RESULT, buffer_size
-from tilewise.host.channel import Kind
+from tilewise.host.channel import Kind, released
 from tilewise.host.launcher import GpuLauncher
 from tilewise.host.matrices import Array
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan
@@ -66,40 +64,33 @@ class Quick(NamedTuple):
         gpu, memory = self.gpu, self.memory
         result = np.empty(self.shape, self.dtype)
         at_a, at_b, at_d = self.offsets
-        with staging().channel(gpu) as channel:
-            try:
-                base = channel.allocate(memory + self.workspace)
-                buffer = channel.buffer(Kind.INWARD, 0, buffer_size(memory))
-                channel.pin(buffer)
-                stream, space = channel.stream(Kind.COMPUTE, 0), buffer.memory
-                host = space.ctypes.data
+        with staging().channel(gpu) as channel, released(channel):
+            base = channel.allocate(memory + self.workspace)
+            buffer = channel.buffer(Kind.INWARD, 0, buffer_size(memory))
+            channel.pin(buffer)
+            stream, space = channel.stream(Kind.COMPUTE, 0), buffer.memory
+            host = space.ctypes.data
+            for at, x in ((at_a, a), (at_b, b)):
+                if x.nbytes <= TINY:
+                    np.copyto(space[at : at + x.nbytes].view(x.dtype).reshape(x.shape), x)
+            if a.nbytes <= TINY and b.nbytes <= TINY:
+                size = at_b + b.nbytes
+                channel.copy_in(stream, base, 0, host, 0, (1, size))
+            else:
                 for at, x in ((at_a, a), (at_b, b)):
-                    if x.nbytes <= TINY:
-                        np.copyto(space[at : at + x.nbytes].view(x.dtype).reshape(x.shape), x)
-                if a.nbytes <= TINY and b.nbytes <= TINY:
-                    size = at_b + b.nbytes
-                    channel.copy_in(stream, base, 0, host, 0, (1, size))
-                else:
-                    for at, x in ((at_a, a), (at_b, b)):
-                        there = host + at if x.nbytes <= TINY else x.ctypes.data
-                        channel.copy_in(stream, base + at, 0, there, 0, (1, x.nbytes))
-                d = base + at_d
-                addresses = base + at_a, base + at_b, d, d, base + memory
-                channel.launch(self.launches, stream, addresses)
-                size = result.nbytes
-                is_tiny = size <= TINY_RESULT
-                there = host + at_d if is_tiny else result.ctypes.data
-                channel.copy_out(stream, d, 0, there, 0, (1, size))
-                channel.settle(stream)
-                if is_tiny:
-                    of_d = space[at_d : at_d + size].view(self.dtype)
-                    np.copyto(result, of_d.reshape(self.shape))
-            except BaseException:
-                with suppress(LaunchError, MemoryError):  # the first error is the one to report
-                    channel.drain()
-                raise
-            finally:
-                channel.release()
+                    there = host + at if x.nbytes <= TINY else x.ctypes.data
+                    channel.copy_in(stream, base + at, 0, there, 0, (1, x.nbytes))
+            d = base + at_d
+            addresses = base + at_a, base + at_b, d, d, base + memory
+            channel.launch(self.launches, stream, addresses)
+            size = result.nbytes
+            is_tiny = size <= TINY_RESULT
+            there = host + at_d if is_tiny else result.ctypes.data
+            channel.copy_out(stream, d, 0, there, 0, (1, size))
+            channel.settle(stream)
+            if is_tiny:
+                of_d = space[at_d : at_d + size].view(self.dtype)
+                np.copyto(result, of_d.reshape(self.shape))
         return result
 
 
