@@ -2,8 +2,7 @@
 
 Threads ask for them, each of which waits for a process that compiles (:attr:`Request.apart`), or
 where there can be none compiles itself. Threads of one process wait for one another in NVRTC's
-front end: 15 threads on 16 cores waited two fifths of their time. Processes do not wait for one
-another.
+front end, and processes do not.
 """
 
 from __future__ import annotations

@@ -53,23 +53,8 @@ def execute(
 ) -> None:
     """Carry out a plan that :func:`is_for` takes; return when D is in the host's memory.
 
-    Parameters
-    ----------
-    plan : HostPlan
-    problem : HostProblem
-    matrices : Matrices
-    channel : Channel
-    launcher : Launcher
-    memory : Memory
-        The memory that the channel allocated; it is released at the end.
-    copiers : Copiers
-
-    Raises
-    ------
-    MemoryError
-        If memory can't be pinned.
-    LaunchError
-        If a kernel failed.
+    Its parameters and errors are those of :func:`tilewise.host.execute.execute`; ``copiers`` are
+    the threads that copy what neither the driver nor the calling thread does.
     """
     with released(channel), _cancelled_on_error() as copies:
         buffer = channel.buffer(Kind.INWARD, 0, buffer_size(plan.memory))

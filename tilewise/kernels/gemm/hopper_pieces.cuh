@@ -61,7 +61,7 @@ __device__ inline void store_pieces(const Sums& sum, u32 buffer, int lane, int f
     }
 }
 
-// Stores a warp's rows of a tile by TMA, through OUT_BUFFERS buffers; ``next`` is the one to fill first. The
+// Stores a warp's rows of a tile by TMA, through the warp's two buffers; ``next`` is the one to fill first. The
 // threads store only the 16 rows in which a group of rows ends.
 __device__ inline void store_by_tma(const Sums& sum, u32 buffers, int lane, const TensorMap& map,
                                     int first_row, int first_column, int batch, const Out& out, u32& next) {
@@ -74,8 +74,8 @@ __device__ inline void store_by_tma(const Sums& sum, u32 buffers, int lane, cons
             store_pieces_of_rows(sum[i], buffers, lane, row, first_column, out);
         } else {
             // With k in groups most of the traffic is D's: evict_first keeps A and B in L2.
-            tma_store_rows<OUT_BUFFERS, GROUPED == OF_K>(sum[i], buffers, lane, map, row, first_column, out.n,
-                                                         batch, out.alpha, next);
+            tma_store_rows<GROUPED == OF_K>(sum[i], buffers, lane, map, row, first_column, out.n, batch,
+                                            out.alpha, next);
         }
     }
 }

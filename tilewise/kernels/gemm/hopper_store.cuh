@@ -206,20 +206,19 @@ __device__ inline void stage_columns(const float (&sum)[BLOCK_N / 2], int part, 
 
 constexpr int ALL_COLUMNS = -1;
 
-// Stores a warp's 16 rows by TMA, through BUFFERS buffers in turn; ``next`` is the one to fill first. Boxes that
+// Stores a warp's 16 rows by TMA, through its two buffers in turn; ``next`` is the one to fill first. Boxes that
 // begin at column ``end`` or later are left out, where ``end`` is not ALL_COLUMNS.
-template <int BUFFERS, bool EVICT_FIRST = false>
+template <bool EVICT_FIRST = false>
 __device__ inline void tma_store_rows(const float (&sum)[BLOCK_N / 2], u32 buffers, int lane,
                                       const TensorMap& map, int row, int column, int end, int batch,
                                       float alpha, u32& next) {
     constexpr int COLUMNS = OUT_FLOAT ? OUT_COLUMNS / 2 : OUT_COLUMNS;
-    static_assert((BUFFERS & (BUFFERS - 1)) == 0);
 #pragma unroll
     for (int part = 0; part < OUT_N / COLUMNS; ++part) {
         if (end != ALL_COLUMNS && column + COLUMNS * part >= end) break;
         u32 buffer = buffers + next * OUT_BYTES;
-        next = BUFFERS == 2 ? next ^ 1 : (next + 1) & (BUFFERS - 1);
-        if (lane == 0) tma_store_wait_group_read<BUFFERS - 1>();
+        next ^= 1;
+        if (lane == 0) tma_store_wait_group_read<1>();
         __syncwarp();
         if (OUT_COLUMN_MAJOR) {
             stage_columns<COLUMNS, OUT_FLOAT>(sum, part, buffer, lane, alpha);
@@ -241,8 +240,7 @@ __device__ inline void tma_store_tile(const Sums& sum, u32 buffers, int lane, co
                                  int row, int column, int batch, float alpha, u32& next) {
 #pragma unroll
     for (int i = 0; i < ROWS / 64; ++i) {
-        tma_store_rows<2>(sum[i], buffers, lane, map, row + 64 * i, column, ALL_COLUMNS, batch, alpha,
-                          next);
+        tma_store_rows(sum[i], buffers, lane, map, row + 64 * i, column, ALL_COLUMNS, batch, alpha, next);
     }
 }
 
