@@ -311,7 +311,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         r"no proxy fence \(fence.proxy.async\) after the write",
     ),
     (
-        "if (lane == 0) tma_store_wait_group_read<BUFFERS - 1>();",
+        "if (lane == 0) tma_store_wait_group_read<1>();",
         "",
         RaceError,
         "after the read of a bulk copy",
