@@ -23,7 +23,17 @@ OF_ALL = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its op
         ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
         ("--versoin", "there is no option --versoin; did you mean --version?"),
         ("occupancy", "RUNG|FILE.cu:NAME is missing: a rung of the ladder, or any kernel"),
-        ("explain -m 5", "-n is missing: columns of B and C; at least 1"),
+        ("explain -m 5 -n 5", "-k is missing: columns of A, rows of B; at least 1"),
+        ("explain -m 5", "-n (columns of B and C) and -k (columns of A, rows of B) are missing"),
+        ("explain --groups 8", "-m (rows of A and C), -n (columns of B and C) and -k (columns of "
+         "A, rows of B) are missing"),
+        ("tune -k 8 --layout NT", "-m (rows of A and C) and -n (columns of B and C) are missing"),
+        ("multiply", "A.npy (m x k), B.npy (k x n, of A's dtype) and -o (where the product goes) "
+         "are missing"),
+        ("multiply A.npy", "B.npy (k x n, of A's dtype) and -o (where the product goes) are "
+         "missing"),
+        ("multiply -o C.npy A.npy", "B.npy is missing: k x n, of A's dtype"),
+        ("multiply A.npy B.npy", "-o is missing: where the product goes"),
         ("run tiled -m", "-m is given no value"),
         ("run tiled --json=5", "--json takes no value"),
         ("run tiled x y", "'x y' is more than `tilewise run` takes"),

@@ -65,7 +65,7 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     if text.startswith("No such command"):
         return f"there is no command {command!r}{meant(command, commands)}"
     if kind == "MissingParameter":
-        return f"{_name(error)} is missing{_help(error)}"
+        return _missing(error)
     if kind == "BadParameter":
         return _bad_value(error, text, words)
     if kind == "BadOptionUsage":
@@ -105,6 +105,24 @@ def _bad_value(error: Any, text: str, words: Sequence[str]) -> str:
     return f"{name}: {text.rpartition(': ')[2]}"
 
 
+def _missing(error: Any) -> str:
+    """Name what is missing: all of it, not only the parameter at which the parser stopped.
+
+    The parser takes what is given before the rest, so that what it has not stored is missing.
+    """
+    stored = getattr(getattr(error, "ctx", None), "params", {})
+    missing = [each for each in _parameters(error) if each.required and each.name not in stored]
+    if len(missing) < 2:
+        return f"{_name(error)} is missing{_help(error)}"
+    told = [_label(each) + _in_brackets(each) for each in missing]
+    return f"{', '.join(told[:-1])} and {told[-1]} are missing"
+
+
+def _in_brackets(parameter: Any) -> str:
+    text = str(getattr(parameter, "help", None) or "").partition(";")[0].rstrip(".")
+    return f" ({text[0].lower()}{text[1:]})" if text else ""
+
+
 def _parameters(error: Any) -> Sequence[Any]:
     context = getattr(error, "ctx", None)
     return () if context is None else context.command.params
@@ -115,6 +133,10 @@ def _name(error: Any) -> str:
     parameter = getattr(error, "param", None)
     if parameter is None:
         return str(getattr(error, "param_hint", None) or "a value").strip("'")
+    return _label(parameter)
+
+
+def _label(parameter: Any) -> str:
     if parameter.param_type_name == "option":
         return str(parameter.opts[-1])
     return str(parameter.metavar or parameter.name)
