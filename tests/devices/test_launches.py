@@ -211,7 +211,9 @@ def test_limits_of_the_hardware(device: Device) -> None:
     for grid, block, words in (
         (1, 1025, "at most 1,024"),
         (1, (1, 1, 65), "at most 64"),
-        ((1, 65536), 1, "at most 65,535"),
+        (2**31, 1, "grid 2147483648x1x1: x is 2,147,483,648; .* at most 2,147,483,647"),
+        ((1, 65536), 1, "grid 1x65536x1: y is 65,536; .* at most 65,535"),
+        ((1, 1, 65536), 1, "grid 1x1x65536: z is 65,536; .* at most 65,535"),
     ):
         with pytest.raises(LaunchError, match=words):
             kernel.launch(grid, block, (), device=device)

@@ -233,6 +233,18 @@ def test_one_block_of_a_cluster_leaves_other_clusters_alone() -> None:
     assert (out[:64] >= 0).all()
 
 
+def test_a_block_of_the_largest_grid() -> None:
+    """Nothing is kept for each block: x alone would take 16 GiB."""
+    source = """
+    extern "C" __global__ void last(unsigned* to) { to[threadIdx.x] = blockIdx.x + threadIdx.x; }"""
+    grid = (2**31 - 1, 65535, 65535)
+    (out,), (recording,) = recorded(
+        source, "last", (np.zeros(32, np.uint32),), grid=grid, blocks=((2**31 - 2, 65534, 65534),)
+    )
+    np.testing.assert_array_equal(out, 2**31 - 2 + np.arange(32))
+    assert not recording.is_cut
+
+
 def test_blocks_of_a_cooperative_launch() -> None:
     """Each waits for all: that works only where all of them run, and once."""
     source = """

@@ -242,7 +242,6 @@ class Emulator:
         if budget is not None:
             budget.check_time()
         cluster = program.kernel.cluster or (1, 1, 1)
-        clusters.check(cluster, launch.grid)
         # What the system keeps is not the kernel's.
         declared = program.static_shared - program.reserved_shared.get("cap", 0)
         limits.check_launch(
@@ -251,12 +250,18 @@ class Emulator:
             max_shared=limits.max_shared(self.arch),
             max_threads=self._most_threads(program, compiled),
         )
+        clusters.check(cluster, launch.grid)
         if launch.cooperative:
             self._check_together(launch, compiled.resources, declared)
         start = time.perf_counter()
         output: list[str] = []
         faults = Faults(launch.checks)
-        whole = Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
+        # It lists every block, which would take 16 GiB where x is as large as it can be.
+        whole = (
+            Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
+            if launch.global_races and not is_mapping
+            else None
+        )
         sources = Sources(program.module.files, compiled.file, program.module.strings)
         module = self._of_here(launch.module)
         image_of = partial(Image, is_cooperative=launch.cooperative)
@@ -272,7 +277,7 @@ class Emulator:
                 is_checking=launch.checks != "off",
                 print=output.append,
                 is_mapping=is_mapping,
-                whole=whole if launch.global_races and not is_mapping else None,
+                whole=whole,
                 budget=budget,
                 workspace=image.workspace,
             )
