@@ -113,7 +113,7 @@ def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:
         (".", "--out would overwrite x.npy, which is read"),
         ("z=out.npy", "it takes NAME=FILE.npy with an array's name (x, y)"),
         ("out.npy", "it takes NAME=FILE.npy with an array's name (x, y)"),
-        ("y=out.txt", "the file's name must end in .npy"),
+        ("y=out.txt", "the file's name must end in .npy, as out.npy"),
         ("y=there/out.npy", "there is no folder there"),
         ("", "it takes NAME=FILE.npy"),
         ("y=", "it takes NAME=FILE.npy"),

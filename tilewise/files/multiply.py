@@ -6,7 +6,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from tilewise.files.sample import check_sample
 from tilewise.files.unfinished import Unfinished
 from tilewise.gemm.blocking import BlockPlan, Problem, choose
 from tilewise.gemm.product import ACCUMULATORS
-from tilewise.ladder.matrix_files import check_target
+from tilewise.ladder.matrix_files import check_npy_target
 from tilewise.numbers import Check
 from tilewise.shown import Part, Shown, duration, named, plural
 from tilewise.tracebacks import front_door
@@ -139,8 +139,9 @@ def multiply_files(
         ``.npy`` files in C or Fortran order and either byte order, of float16, float32 or float64,
         both the same; float16 is summed in float32.
     out : path
-        The file for C, (m, n), in C order, of the same dtype. ``OUT.part`` and ``OUT.journal`` are
-        beside it until it is complete, and ``OUT.lock`` while a process writes them.
+        The file for C, (m, n), in C order, of the same dtype; its name ends in ``.npy``.
+        ``OUT.part`` and ``OUT.journal`` are beside it until it is complete, and ``OUT.lock`` while
+        a process writes them.
     memory : int or str, optional
         The most of the host's memory for the pieces: bytes, or ``"4GB"``, ``"512MiB"``. By default
         it is the free memory, less a reserve of 1 GiB.
@@ -172,7 +173,8 @@ def multiply_files(
         If the dtypes differ or are others than these.
     ValueError
         If a file does not contain a matrix or is truncated, the shapes don't fit, ``memory`` is not
-        a size or too small, or what is to be resumed is another product.
+        a size or too small, what is to be resumed is another product, or ``out`` does not end in
+        ``.npy`` or is one of the inputs.
     OSError
         If a file can't be read or written, the output exists, or the disk has too little room.
     DeviceUnavailableError
@@ -204,16 +206,35 @@ def multiply_files(
     if max_gpu_memory is not None and device == "host":
         raise ValueError("max_gpu_memory is for a GPU, and device is 'host'")
     on_gpu = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
+    output = _output(Path(out), {"A": Path(a), "B": Path(b)}, force)
     with MatrixFile(Path(a), "A") as of_a, MatrixFile(Path(b), "B") as of_b:
-        output = _output(Path(out), of_a, of_b, force)
+        _check_operands(of_a, of_b)
         gpu = _gpu(device, of_a.header.name)
         run = _Run(of_a, of_b, output, gpu, given, on_gpu, progress or (lambda done, total: None))
         with run.files.locked():
             return run.carry_out(str(out), resume, check)
 
 
-def _output(out: Path, a: MatrixFile, b: MatrixFile, force: bool) -> Path:
-    """Return the path of the result, if the product can be made and written there."""
+def _output(out: Path, inputs: Mapping[str, Path], force: bool) -> Path:
+    """Return the path of the result, if it can be written there; no file is read for it."""
+    check_npy_target(out)
+    files = Unfinished(out.resolve())
+    for what, path in inputs.items():
+        if out.exists() and path.exists() and out.samefile(path):
+            raise ValueError(f"the output {out} is {what} itself; name another file")
+        for beside in files.beside:
+            if beside.exists() and path.exists() and beside.samefile(path):
+                raise ValueError(
+                    f"{what} is {path}, and {beside.name} is where {out} is written until it is "
+                    "complete; name another output"
+                )
+    if out.exists() and not force:
+        raise FileExistsError(f"{out} is there already; force=True replaces it")
+    return files.output
+
+
+def _check_operands(a: MatrixFile, b: MatrixFile) -> None:
+    """Raise an error if the matrices have no product."""
     (m, k), (rows, n) = a.header.shape, b.header.shape
     if k != rows:
         raise ValueError(
@@ -222,13 +243,6 @@ def _output(out: Path, a: MatrixFile, b: MatrixFile, force: bool) -> Path:
         )
     if a.header.name != b.header.name:
         raise TypeError(f"A is {a.header.name} and B {b.header.name}; they must be the same")
-    check_target(out)
-    for each in (a, b):
-        if out.exists() and out.samefile(each.path):
-            raise ValueError(f"the output {out} is {each.what} itself; name another file")
-    if out.exists() and not force:
-        raise FileExistsError(f"{out} is there already; force=True replaces it")
-    return out.resolve()
 
 
 def _gpu(device: str, dtype: str) -> Gpu | None:

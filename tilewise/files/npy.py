@@ -10,7 +10,8 @@ import io
 import math
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from io import FileIO
 from pathlib import Path
@@ -257,7 +258,8 @@ class Target(_Opened):
         self._file = FileIO(path, "w+" if is_new else "r+")
         if is_new:
             self._write(0, memoryview(header.getvalue()))
-            self._file.truncate(self.size)
+            with self._named():
+                self._file.truncate(self.size)
 
     def store(self, rows: Span, columns: Span, piece: Array) -> None:
         """Write a C-contiguous piece of the file's dtype."""
@@ -272,13 +274,20 @@ class Target(_Opened):
 
     def flush(self) -> None:
         """Have the disk hold all that was written."""
-        os.fsync(self._file.fileno())
+        with self._named():
+            os.fsync(self._file.fileno())
 
     def _write(self, place: int, data: memoryview) -> None:
-        try:
+        with self._named():
             self._file.seek(place)
             done = 0
             while done < len(data):
                 done += self._file.write(data[done:]) or 0
-        except OSError as error:  # the error of a full disk does not name the file
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the file in errors, which that of a full disk or of a size limit does not."""
+        try:
+            yield
+        except OSError as error:
             raise type(error)(error.errno, error.strerror, str(self.path)) from error

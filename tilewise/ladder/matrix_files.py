@@ -72,9 +72,13 @@ def check_target(path: Path) -> None:
     Raises
     ------
     OSError
-        If its folder does not exist or can't be written to, or the path is a folder or a device.
+        If its folder does not exist or can't be written to, or the path is a folder or a device. Of
+        a symbolic link, that is the folder of what it leads to.
     """
-    folder = path.parent
+    place = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if place.is_symlink():
+        raise OSError(f"can't write {path}: it is a symbolic link that leads back to itself")
+    folder = place.parent
     if not folder.is_dir():
         raise FileNotFoundError(f"can't write {path}: there is no folder {folder}")
     if path.is_dir():
@@ -83,6 +87,24 @@ def check_target(path: Path) -> None:
         raise OSError(f"can't write {path}: it is no regular file")
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"can't write {path}: the folder {folder} is read-only")
+
+
+def check_npy_target(path: Path) -> None:
+    """Raise the errors that writing a matrix to ``path`` would raise.
+
+    Raises
+    ------
+    ValueError
+        If the file's name does not end in ``.npy``, in small letters or capitals.
+    OSError
+        As in :func:`check_target`.
+    """
+    check_target(path)
+    if not path.name.lower().endswith(".npy"):
+        raise ValueError(
+            f"can't write {path}: it would hold a matrix as numpy.save writes it, so the file's "
+            f"name must end in .npy, as {path.with_suffix('.npy')}"
+        )
 
 
 def save_matrix(path: Path, matrix: npt.NDArray[Any]) -> None:

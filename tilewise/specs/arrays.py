@@ -38,7 +38,7 @@ FORMS = "zeros:SHAPE, ones:, full:SHAPE:VALUE, random:, arange:, empty:, FILE.np
 LOW, HIGH = 0, 100
 """The default range of random integers, from LOW up to HIGH - 1."""
 _FILE = re.compile(r"(?P<path>.+\.npy)(?::(?P<dtype>\w+))?|"
-                   r"(?P<archive>.+\.npz)(?::(?P<key>[^:]+))?(?::(?P<of>\w+))?")  # fmt: skip
+                   r"(?P<archive>.+\.npz)(?::(?P<key>[^:]+))?(?::(?P<of>\w+))?", re.I)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def load(path: Path, key: str | None, what: str) -> Array:
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
-            if key is not None or path.suffix == ".npz":
+            if key is not None or path.suffix.lower() == ".npz":
                 raise ValueError(f"{what}: {path} is one array; name the file .npy")
         else:
             with loaded:

@@ -26,7 +26,7 @@ from tilewise.specs.bounds import Precision
 from tilewise.specs.formulas import Unset, evaluate
 
 _WRITTEN = re.compile(r"\s*([A-Za-z_]\w*|\d+)\s*=(?!=)(.*)", re.DOTALL)
-_FILE = re.compile(r"\s*(?:(?P<path>.+\.npy)|(?P<archive>.+\.npz):(?P<key>[^:]+))\s*")
+_FILE = re.compile(r"\s*(?:(?P<path>.+\.npy)|(?P<archive>.+\.npz):(?P<key>[^:]+))\s*", re.I)
 _NOTHING = 1e-200
 _FEW = 10  # one element in so many may have a bound as wide as itself, as sums cancel
 

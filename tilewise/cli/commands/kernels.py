@@ -131,7 +131,7 @@ def run(
         raise ValueError("--out is given twice; a product has one result")
     out_file = None if not out else Path(out[0])
     if out_file is not None:
-        matrix_files.check_target(out_file)
+        matrix_files.check_npy_target(out_file)
         if dtype is Dtype.bfloat16:
             raise ValueError(
                 ".npy files have no name for bfloat16: --out takes the other dtypes' results"

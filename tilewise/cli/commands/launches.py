@@ -259,7 +259,7 @@ def targets(
     OSError
         If a file can't be written.
     """
-    from tilewise.ladder.matrix_files import check_target
+    from tilewise.ladder.matrix_files import check_npy_target
     from tilewise.specs.arguments import place_of
 
     names = [x.name for x in arguments.arrays]
@@ -289,9 +289,7 @@ def targets(
         raise ValueError("--out is given, and no argument is an array")
     read = {path.resolve() for path in inputs}
     for file in found.values():
-        if file.suffix != ".npy":
-            raise ValueError(f"--out is {file}: the file's name must end in .npy")
-        check_target(file)
+        check_npy_target(file)
         if file.resolve() in read and not is_forced:
             raise ValueError(f"--out would overwrite {file}, which is read; --force allows it")
         if sum(other.resolve() == file.resolve() for other in found.values()) > 1:
