@@ -15,7 +15,6 @@ benchmarks/fit_general.py the general family's.
 
 from __future__ import annotations
 
-import argparse
 import math
 import random
 from collections.abc import Sequence
@@ -26,10 +25,12 @@ from statistics import median
 from typing import Any
 
 import torch
+from command_line import parser_of
+from timed_products import kernels_of_plans, operand_sets
 
-from tilewise.bench.products import Operands, operands
+from tilewise.bench.products import Operands
 from tilewise.bench.record import DTYPES, find_gpu, product_of
-from tilewise.bench.suites import Random, Shape, sets_to_rotate
+from tilewise.bench.suites import Random, Shape
 from tilewise.bench.timing import Work, in_turn
 from tilewise.compiler.ahead import compile_ahead
 from tilewise.devices.gpu import Gpu
@@ -83,11 +84,7 @@ def ways_of(
 
 def measure(shape: Shape, dtype: str, gpu: Gpu, ways: Sequence[Offer]) -> dict[str, Any]:
     """Return a row of the record."""
-    generator = torch.Generator("cuda").manual_seed(0)
-    first = operands(shape, dtype, generator)
-    nbytes = sum(x.numel() * x.element_size() for x in (first.a, first.b, first.d))
-    more = sets_to_rotate(nbytes, gpu.l2_bytes) - 1
-    sets = [first, *(operands(shape, dtype, generator) for _ in range(more))]
+    sets = operand_sets(shape, dtype, gpu)
     plans = [offer.make() for offer in ways]
     most = max(plan.workspace for plan in plans)
     workspace = torch.empty(max(most, 1), dtype=torch.uint8, device="cuda")
@@ -127,7 +124,7 @@ def _microseconds(seconds: Sequence[float]) -> float:
 
 def main() -> None:
     """Measure, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     parser.add_argument("--count", type=int, default=100)
@@ -157,8 +154,7 @@ def main() -> None:
     ways = {x: ways_of(x, options.dtype, chip, drawn, options.family) for x in shapes}
     assert chip is not None
     plans = [offer.make() for each in ways.values() for offer in each]
-    kernels = {repr(step.kernel): step.kernel for plan in plans for step in plan.steps}
-    compile_ahead(list(kernels.values()), gpu.arch, lines=False)
+    compile_ahead(kernels_of_plans(plans), gpu.arch, lines=False)
     rows = []
     with torch.cuda.stream(torch.cuda.Stream()):
         for shape in shapes:

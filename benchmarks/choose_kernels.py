@@ -22,7 +22,6 @@ also that of products that had no part in the choice.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -34,6 +33,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from command_line import parser_of
 from fit_hopper import ways_of
 
 from tilewise.explanation import LAYOUTS, of_shape
@@ -215,7 +215,7 @@ def as_row(way: Tiling) -> tuple[int, ...]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Choose, and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("records", nargs="+", type=Path)
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
     parser.add_argument("--add", type=int, default=0, help="ways to the present ones; 0: all anew")

@@ -10,8 +10,7 @@ emulator's result is wrong, with 2 if the machine can't measure.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from command_line import add_json, parser_of
 
 from tilewise.errors import DeviceUnavailableError
 from tilewise.lens import hardware_cases
@@ -22,8 +21,8 @@ from tilewise.provenance import write
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
+    parser = parser_of(__doc__)
+    add_json(parser)
     parser.add_argument("--only", metavar="WORDS", help="cases with this in their name")
     options = parser.parse_args()
     if options.json and options.only:

@@ -23,23 +23,28 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from llm_options import checked, going_on, parser, products_of, ratios_of, say
+from product_runs import (
+    ProductRun,
+    Row,
+    checked,
+    product_options,
+    products_of,
+    ratios_of,
+    say,
+)
 
 from tilewise.bench import epilogues
 from tilewise.bench.epilogues import CASES, Case
 from tilewise.bench.record import product_of
-from tilewise.bench.stand import Budget, Stand, stand, told
+from tilewise.bench.stand import Stand, stand
 from tilewise.bench.suites import Shape
 from tilewise.compiler.ahead import compile_ahead
 from tilewise.gemm.plan import chip_of, kernels_of
-from tilewise.provenance import write
-
-Row = dict[str, Any]
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    found = parser(__doc__)
+    found = product_options(__doc__)
     names = [case.name for case in CASES]
     found.add_argument("--cases", nargs="+", choices=names, default=names, metavar="CASE")
     found.add_argument(
@@ -66,16 +71,14 @@ def compile_all(shapes: Sequence[Shape], cases: Sequence[Case], dtype: str, at: 
     return compile_ahead(list(kernels_of(chip_of(at.gpu), asked)), at.gpu.arch, lines=False)
 
 
-class Run:
-    """What is measured, and the record of it."""
+class Run(ProductRun):
+    """Products that are timed beside the plain ones, and beside ``torch.compile``."""
 
     def __init__(self, options: argparse.Namespace, at: Stand) -> None:
-        self.options, self.at = options, at
+        super().__init__(options, at)
         self.cases = [case for case in CASES if case.name in options.cases]
-        self.budget = Budget(options.limit)
         self.rows: list[Row] = []
         self.beside: list[Row] = []
-        self.failures: list[str] = []
 
     def all(self, shapes: Sequence[Shape]) -> None:
         """Measure products, the plain ones and then those beside ``torch.compile``."""
@@ -84,13 +87,13 @@ class Run:
             say(failure)
         say(f"ours are compiled: {time.monotonic() - start:.0f} s")
         for shape in self.budget.take(shapes):
-            with going_on(shape.name, self.failures):
+            with self.part(shape.name):
                 self._beside_the_plain_product(shape)
             self.keep()
         compiler = epilogues.compiler_of(self.options.backend)
         chosen = sample(shapes, self.options.compile)
         for shape, case in self.budget.take([(x, case) for x in chosen for case in self.cases]):
-            with going_on(f"{shape.name}, {case.name}", self.failures):
+            with self.part(f"{shape.name}, {case.name}"):
                 self._beside_compile(shape, case, compiler)
             self.keep()
 
@@ -122,11 +125,6 @@ class Run:
     def _case(self, case: Case) -> Row:
         return {"name": case.name, "epilogue": str(case.epilogue)}
 
-    def keep(self) -> None:
-        """Write the record, if a file was named."""
-        if self.options.json:
-            write(self.options.json, self.record())
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the summaries and write the record."""
@@ -135,10 +133,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = Run(options, at)
         run.all(products_of(options))
         run.keep()
-    for each in run.record()["summaries"]:
-        print(f"{each['what']}: {told(each)}")
-    if run.budget.left:
-        print(f"the time was up: {run.budget.left} were not measured")
+    run.print_summaries()
     sys.exit(bool(run.failures) or any(row["wrong"] for row in (*run.rows, *run.beside)))
 
 

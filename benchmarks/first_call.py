@@ -17,7 +17,6 @@ the time of ``others`` goes, by cProfile.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -25,14 +24,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from command_line import add_json, parser_of
+
 from tilewise.bench import first_call
 from tilewise.provenance import write
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the sizes")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    add_json(parser)
     parser.add_argument(
         "--profile", choices=first_call.RUNS, metavar="RUN", help="weight or random"
     )

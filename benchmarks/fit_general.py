@@ -12,7 +12,6 @@ to the others. With ``--check`` nothing is fitted.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from command_line import parser_of
 from gauss_newton import Floats, least_squares
 
 from tilewise.explanation import of_shape
@@ -107,7 +107,7 @@ def told(words: str, errors: Sequence[float]) -> str:
 
 def main() -> None:
     """Fit the constants, and print them with their errors."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
     parser.add_argument("--check", action="store_true", help="only say how far off the model is")
     parser.add_argument("--folds", type=int, default=4, help="parts of the cross-validation")

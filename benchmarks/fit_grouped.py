@@ -11,13 +11,13 @@ count, and times are compared within a product: what matters is which tiles come
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from command_line import parser_of
 from grouped import product_of
 from scipy.optimize import least_squares
 
@@ -89,7 +89,7 @@ def fitted(products: Sequence[Timed]) -> model.Costs:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("record", nargs="?", type=Path, default=RECORD)
     products = read(parser.parse_args().record)
     best = fitted(products)

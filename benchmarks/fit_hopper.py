@@ -15,7 +15,6 @@ with probabilities, which fall by e for each 2% that a tiling is expected to tak
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
@@ -25,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from command_line import parser_of
 from scipy.optimize import least_squares, minimize
 
 from tilewise.explanation import of_shape
@@ -233,7 +233,7 @@ def with_gradient(loss: Callable[[Array], float]) -> Callable[[Array], tuple[flo
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Fit, and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("records", nargs="+", type=Path)
     parser.add_argument(
         "--counts", nargs="+", type=float, metavar="N", help="what a product of each record counts"

@@ -13,7 +13,6 @@ cross-validation.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 import numpy as np
+from command_line import parser_of
 from gauss_newton import Floats, least_squares
 
 from tilewise.explanation import of_shape
@@ -167,7 +167,7 @@ def told(errors: Floats) -> str:
 
 def main() -> None:
     """Fit the constants, and print them with their errors."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
     parser.add_argument("--check", action="store_true", help="only say how far off the model is")
     parser.add_argument("--folds", type=int, default=3, help="parts of the cross-validation")

@@ -14,7 +14,6 @@ the others. Prints the regret, a choice's time by that of the fastest way, and t
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +23,7 @@ from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
+from command_line import parser_of
 from gauss_newton import Floats, least_squares
 
 from tilewise.bench.record import product_of
@@ -213,7 +213,7 @@ def show(words: str, chosen: Sequence[tuple[float, float, str]]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("record", type=Path, nargs="?", default=RECORD)
     parser.add_argument("--check", action="store_true", help="only say what choices of now lose")
     parser.add_argument("--folds", type=int, default=4, help="shares that the others foretell")

@@ -23,11 +23,12 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from command_line import add_json, check_timing, parser_of
+from timed_products import kernels_of_plans
 
 from tilewise.bench.grouped import (
     FORWARD,
@@ -108,18 +109,16 @@ def variants(product: Grouped, gpu: Gpu, chip: Chip) -> dict[str, Call]:
 
 def compile_all(cases: Sequence[tuple[Case, str]], gpu: Gpu, chip: Chip, options: Any) -> None:
     """Compile what is timed, several kernels at a time."""
-    kernels = {}
+    plans = []
     for case, major in cases:
         product = product_of(case, major, options.dtype)
-        plans = [plan_on(product, chip)]
+        plans.append(plan_on(product, chip))
         if options.variants:
             ranked = model.ranked(product, chip)
             plans += [hopper.plan(product, x.tiles, chip.multiprocessors) for x in ranked]
-        for plan in plans:
-            for step in plan.steps:
-                kernels[f"{step.kernel!r} {step.kernel.options}"] = step.kernel
+    kernels = kernels_of_plans(plans)
     start = time.perf_counter()
-    print("\n".join(compile_ahead(list(kernels.values()), gpu.arch, lines=False)))
+    print("\n".join(compile_ahead(kernels, gpu.arch, lines=False)))
     print(f"{len(kernels)} kernels are compiled: {time.perf_counter() - start:.0f} s", flush=True)
 
 
@@ -246,7 +245,7 @@ def summaries(rows: Sequence[Row]) -> list[Row]:
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--form", nargs="+", choices=(FORWARD, GRADIENT), default=[FORWARD])
     parser.add_argument("--random", type=int, default=0, metavar="N", help="so many that are drawn")
     parser.add_argument("--seed", type=int, default=1)
@@ -259,12 +258,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=None)
     parser.add_argument("--seconds", type=float, default=None, help="of each, a product and round")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds for all of it")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    add_json(parser)
     options = parser.parse_args(arguments)
     options.rounds = options.rounds or (3 if options.quick else 5)
     options.seconds = options.seconds or (0.006 if options.quick else 0.03)
-    if options.rounds < 1 or not 0 < options.seconds < math.inf:
-        parser.error("--rounds and --seconds must be above 0")
+    check_timing(parser, options)
     return options
 
 

@@ -19,11 +19,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from command_line import add_json, parser_of
 
 import tilewise
 from tilewise.arrays import repeat
@@ -149,8 +149,8 @@ def in_a_new_process(cache: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser = parser_of(__doc__)
+    add_json(parser)
     parser.add_argument("--first-calls", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.manual_seed(0)

@@ -15,9 +15,9 @@ all of it there, by the same kernels.
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any
+
+from command_line import add_json, parser_of
 
 from tilewise import sizes
 from tilewise.bench import host_products
@@ -27,8 +27,8 @@ from tilewise.provenance import write
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    parser = parser_of(__doc__)
+    add_json(parser)
     parser.add_argument("--larger", action="append", default=[], metavar="DTYPE:SIZE")
     parser.add_argument("--budget", default="20GB", help="of the GPU's memory, for --larger")
     parser.add_argument("--warm", action="store_true", help="--larger: each once before")

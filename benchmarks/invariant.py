@@ -17,20 +17,24 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
 
-from llm_options import checked, going_on, parser, products_of, ratios_of, say
+from product_runs import (
+    ProductRun,
+    Row,
+    checked,
+    product_options,
+    products_of,
+    ratios_of,
+    say,
+)
 
 from tilewise.bench import invariant
 from tilewise.bench.record import product_of
-from tilewise.bench.stand import Budget, Stand, stand, told
+from tilewise.bench.stand import Stand, stand
 from tilewise.bench.suites import Shape
 from tilewise.compiler.ahead import compile_ahead
 from tilewise.gemm.invariant import fixed
 from tilewise.gemm.plan import chip_of, kernels_of
-from tilewise.provenance import write
-
-Row = dict[str, Any]
 
 
 def compile_all(shapes: Sequence[Shape], dtype: str, at: Stand) -> list[str]:
@@ -43,13 +47,12 @@ def compile_all(shapes: Sequence[Shape], dtype: str, at: Stand) -> list[str]:
     return compile_ahead(list(kernels_of(chip, asked)), at.gpu.arch, lines=False)
 
 
-class Run:
-    """What is measured, and the record of it."""
+class Run(ProductRun):
+    """Products that are timed with ``invariant=True``, by default, and by PyTorch."""
 
     def __init__(self, options: argparse.Namespace, at: Stand) -> None:
-        self.options, self.at, self.budget = options, at, Budget(options.limit)
+        super().__init__(options, at)
         self.rows: list[Row] = []
-        self.failures: list[str] = []
 
     def all(self, shapes: Sequence[Shape]) -> None:
         """Measure products one by one."""
@@ -58,7 +61,7 @@ class Run:
             say(failure)
         say(f"ours are compiled: {time.monotonic() - start:.0f} s")
         for shape in self.budget.take(shapes):
-            with going_on(shape.name, self.failures):
+            with self.part(shape.name):
                 row = invariant.measure(shape, self.options.dtype, self.at)
                 self.rows.append(row)
                 say(f"{shape.name}: {ratios_of(row)}")
@@ -72,23 +75,15 @@ class Run:
             "summaries": invariant.summaries(self.rows), "rows": self.rows,
         }  # fmt: skip
 
-    def keep(self) -> None:
-        """Write the record, if a file was named."""
-        if self.options.json:
-            write(self.options.json, self.record())
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the summaries and write the record."""
-    options = checked(parser(__doc__), arguments)
+    options = checked(product_options(__doc__), arguments)
     with stand(options.rounds, options.seconds, on_cpu=options.tiny) as at:
         run = Run(options, at)
         run.all(products_of(options))
         run.keep()
-    for each in run.record()["summaries"]:
-        print(f"{each['what']}: {told(each)}")
-    if run.budget.left:
-        print(f"the time was up: {run.budget.left} were not measured")
+    run.print_summaries()
     sys.exit(bool(run.failures) or any(row["wrong"] for row in run.rows))
 
 

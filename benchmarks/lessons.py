@@ -5,16 +5,15 @@ python benchmarks/lessons.py [--json tilewise/ladder/lessons.json]
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
+from command_line import add_json, parser_of
 
 from tilewise.lens.lesson_counts import document
 from tilewise.provenance import write
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
+    parser = parser_of(__doc__)
+    add_json(parser)
     options = parser.parse_args()
     found = document()
     for name, row in found["rungs"].items():

@@ -11,7 +11,6 @@ the steady state under the power limit keep their times, as what is timed here i
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +18,9 @@ from typing import Any
 
 import torch
 from choices import TORCH, measure
+from command_line import parser_of
 from fit_simt import RECORD, shape_of
+from timed_products import kernels_of_plans
 
 from tilewise.bench.record import find_gpu, product_of
 from tilewise.compiler.ahead import compile_ahead
@@ -71,7 +72,7 @@ def text_of(record: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("--dtype", choices=list(REAL), nargs="+", default=list(REAL))
     options = parser.parse_args()
@@ -88,11 +89,8 @@ def main() -> None:
             found = ways_of(row, tiles, offers) if row[0] != STEADY else {}
             # The one that the planner takes of them goes first.
             ways[row[1]] = dict(sorted(found.items(), key=lambda x: x[1].rank))
-        steps = [
-            step for each in ways.values() for way in each.values() for step in way.make().steps
-        ]
-        kernels = {f"{step.kernel!r} {step.kernel.options}": step.kernel for step in steps}
-        compile_ahead(list(kernels.values()), gpu.arch, lines=False)
+        plans = [way.make() for each in ways.values() for way in each.values()]
+        compile_ahead(kernels_of_plans(plans), gpu.arch, lines=False)
         with torch.cuda.stream(torch.cuda.Stream()):
             for index, row in enumerate(rows):
                 if found := ways[row[1]]:

@@ -12,15 +12,15 @@ can't measure, and with 1 if some case can't be launched.
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
+
+from command_line import add_json, parser_of
 
 from tilewise.errors import DeviceUnavailableError, TilewiseError
 from tilewise.lens import hardware_cases, instruction_cases
@@ -163,8 +163,8 @@ def groups(specs: Sequence[Spec], everything: bool) -> Iterator[list[Spec]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
+    parser = parser_of(__doc__)
+    add_json(parser)
     parser.add_argument("--only", metavar="WORDS", help="cases with this in their name")
     parser.add_argument("--quiet", action="store_true", help="print no metrics, only the file's")
     parser.add_argument(

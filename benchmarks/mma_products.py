@@ -36,7 +36,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
@@ -47,12 +47,14 @@ from typing import Any
 import cutlass_sm80
 import torch
 import triton_sm80
+from command_line import add_json, add_timing, check_timing, parser_of, separated_by_commas
 from padded_products import Call, is_aligned, padded, padding
+from timed_products import operand_sets
 from triton_configs import CONFIGS, Config
 
 from tilewise.bench.products import Operands, error_share, operands
 from tilewise.bench.record import find_gpu, product_of
-from tilewise.bench.suites import COLUMNS, ROWS, SUITES, Random, Shape, sets_to_rotate
+from tilewise.bench.suites import COLUMNS, ROWS, SUITES, Random, Shape
 from tilewise.bench.summary import geometric_mean
 from tilewise.bench.timing import SHORT_SECONDS, Work, in_turn, seconds_of
 from tilewise.compiler.ahead import WORKERS, compile_ahead, cores
@@ -213,12 +215,8 @@ def measure(
 ) -> Row:  # fmt: skip
     """Return a row of the record."""
     dtype = options.dtype
-    generator = torch.Generator("cuda").manual_seed(0)
-    sets = [operands(shape, dtype, generator)]
+    sets = operand_sets(shape, dtype, gpu)
     first = sets[0]
-    nbytes = sum(x.numel() * x.element_size() for x in (first.a, first.b, first.d))
-    more = sets_to_rotate(nbytes, gpu.l2_bytes) - 1
-    sets += [operands(shape, dtype, generator) for _ in range(more)]
     contenders = {OURS: ours(shape, dtype, gpu, chip)}
     contenders |= rivals(shape, dtype, gpu, options, sets)
     errors = {}
@@ -343,25 +341,15 @@ def build(shapes: Sequence[Shape], options: argparse.Namespace) -> list[str]:
     return told
 
 
-def _listed(kind: Callable[[str], Any], known: Sequence[Any] = ()) -> Callable[[str], list[Any]]:
-    """Read values that commas part."""
-
-    def read(text: str) -> list[Any]:
-        found = [kind(word) for word in text.split(",")]
-        for each in found:
-            if (known and each not in known) or (kind is int and each < 1):
-                raise argparse.ArgumentTypeError(f"{each!r} is none of those that there are")
-        return found
-
-    return read
-
-
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--sizes", type=_listed(int), default=[], metavar="N,N")
+    parser = parser_of(__doc__)
+    parser.add_argument("--sizes", type=separated_by_commas(int), default=[], metavar="N,N")
     parser.add_argument(
-        "--layouts", type=_listed(str, LAYOUTS), default=["NN"], help="of --sizes, as NN,NT"
+        "--layouts",
+        type=separated_by_commas(str, LAYOUTS),
+        default=["NN"],
+        help="of --sizes, as NN,NT",
     )
     parser.add_argument("--suite", nargs="+", choices=("square", "llm"), default=[])
     parser.add_argument("--random", type=int, default=0, metavar="N", help="so many products")
@@ -377,12 +365,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cutlass", type=Path, metavar="FOLDER", help="CUTLASS's include")
     parser.add_argument("--arch", default="sm_90", help="of the rivals' machine code")
     parser.add_argument("--build", action="store_true", help="compile the rivals alone")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.03, help="of each, a product and round")
+    add_timing(parser, rounds=5, seconds=0.03)
     parser.add_argument(
         "--budget", type=float, default=math.inf, help="seconds after which no product is begun"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    add_json(parser)
     parser.add_argument("--resume", action="store_true", help="keep the rows that FILE has")
     options = parser.parse_args(arguments)
     try:
@@ -396,8 +383,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--resume goes on with the FILE of --json, which is not given")
     if not options.products:
         parser.error("there is nothing to time; give --sizes, --suite or --random")
-    if options.rounds < 1 or not 0 < options.seconds < math.inf:
-        parser.error("--rounds and --seconds must be above 0")
+    check_timing(parser, options)
     return options
 
 

@@ -34,14 +34,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from llm_options import checked, going_on, say, timing_options
+from command_line import parser_of
+from product_runs import ProductRun, Row, add_run_options, checked, say
 
 import tilewise.torch
 from tilewise.bench import model_checks, models
 from tilewise.bench.models import COMPILED_PADDED, CONTENDERS, GOALS, OURS, TORCH, Training
-from tilewise.bench.stand import Budget, Stand, stand, told
+from tilewise.bench.stand import Stand, stand
 from tilewise.precision import HALVES
-from tilewise.provenance import write
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 
@@ -53,12 +53,11 @@ PADDED_TO = 64  # of whose multiple a vocabulary is, padded by hand
 RATE = 3e-4
 
 Module = Any
-Row = dict[str, Any]
 
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """Read the command line."""
-    found = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    found = parser_of(__doc__)
     found.add_argument("--stages", nargs="+", choices=STAGES, default=list(STAGES))
     found.add_argument(
         "--contenders", nargs="+", choices=CONTENDERS, metavar="NAME",
@@ -76,7 +75,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     found.add_argument("--losses-context", type=int, default=256, metavar="N")
     found.add_argument("--backend", default="inductor", help="of torch.compile")
     found.add_argument("--resume", action="store_true", help="go on with the file of --json")
-    timing_options(found, rounds=5, seconds=0.1)
+    add_run_options(found, rounds=5, seconds=0.1)
     options = checked(found, arguments)
     for name in ("batch", "context", "steps", "losses_context"):
         if getattr(options, name) < 1:
@@ -93,11 +92,11 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     return options
 
 
-class Run:
-    """What is measured, and the record of it."""
+class Run(ProductRun):
+    """The stages that are measured, and those that an earlier run has in its record."""
 
     def __init__(self, options: argparse.Namespace, at: Stand) -> None:
-        self.options, self.at, self.budget = options, at, Budget(options.limit)
+        super().__init__(options, at)
         self.dtype = getattr(torch, options.dtype)
         self.kept = torch.float32 if options.autocast else self.dtype
         self.training: list[Row] = []
@@ -106,7 +105,6 @@ class Run:
         self.checks: dict[str, Row] = {}
         self.right: dict[str, bool] = {}
         self.earlier_commands: list[str] = []
-        self.failures: list[str] = []
         self.blocks: dict[str, Module] = {}
         self.models: dict[str, Module] = {}
         self.steps: dict[str, Callable[[], object]] = {}
@@ -161,7 +159,7 @@ class Run:
                 if str(seed) not in self.curves
             ]
         for name, part in self.budget.take(parts):
-            with going_on(name, self.failures):
+            with self.part(name):
                 part()
             self.keep()
             if self.at.gpu is not None:
@@ -187,7 +185,7 @@ class Run:
         self.training.append(row)
         steps = {name: self.steps[name] for name in (rival, ours)}
         for way in models.ways_of(self.at):
-            with going_on(f"training, {rival} by {ours}, {way}", self.failures):
+            with self.part(f"training, {rival} by {ours}, {way}"):
                 models.time_training(self.at, steps, way, row)
                 say(f"training step, {way}: {_milliseconds(row['seconds'][way])}")
             self.keep()
@@ -246,7 +244,7 @@ class Run:
             steps[name] = step
         self.decoding.append(row := models.decoding_row(batch) | {"gpu": self._gpu()})
         for way in models.ways_of(self.at):
-            with going_on(f"decoding, batch {batch}, {way}", self.failures):
+            with self.part(f"decoding, batch {batch}, {way}"):
                 models.time_decoding(self.at, steps, way, row)
                 say(f"batch {batch}, {way}: {_milliseconds(row['seconds'][way])}")
             self.keep()
@@ -317,11 +315,6 @@ class Run:
             "curves": self.curves, "earlier_commands": self.earlier_commands,
         }  # fmt: skip
 
-    def keep(self) -> None:
-        """Write the record, if a file was named."""
-        if self.options.json:
-            write(self.options.json, self.record())
-
 
 def _loss(model: Module, subject: Any, batch: Any) -> Any:
     return subject.loss(model(batch[0]), batch)
@@ -338,8 +331,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run = Run(options, at)
         run.all()
         run.keep()
-    for each in run.record()["summaries"]:
-        print(f"{each['what']}: {told(each)}")
+    run.print_summaries()
     found = run.losses()
     if found:
         print(
@@ -347,8 +339,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
             f"{found['share']:.3f} of all divisions into two groups (above {models.LEVEL:g}); "
             f"{'met' if found['is_within'] else 'MISSED'}"
         )
-    if run.budget.left:
-        print(f"the time was up: {run.budget.left} parts were not measured")
     sys.exit(bool(run.failures) or any(check["wrong"] for check in run.checks.values()))
 
 

@@ -8,14 +8,13 @@ calls in turn in each round, with no wait for the GPU between them.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
+from command_line import add_json, parser_of
 
 import tilewise.torch
 from tilewise.arrays.dispatched import answer, route
@@ -89,12 +88,12 @@ def microseconds(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     parser.add_argument("--calls", type=int, default=250, help="in a row: no queue fills")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was measured")
+    add_json(parser)
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)

@@ -15,18 +15,18 @@ any result is wrong.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product as combinations
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from command_line import add_json, parser_of
+from timed_products import kernels_of_plans
 
 from tilewise.bench.suites import COLUMNS, ROWS, Random, Shape
 from tilewise.compiler.ahead import compile_ahead
@@ -286,7 +286,7 @@ def _way(x: Mapping[str, Any]) -> str:
 
 def main() -> None:
     """Check, time and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--arch", default="sm_80", help="the architecture to compile for")
     parser.add_argument("--dtype", choices=tuple(REAL), default="float64")
     parser.add_argument("--sizes", default=SIZES, metavar="N,N", help="that are timed")
@@ -294,7 +294,7 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="more products")
     parser.add_argument("--ways", type=int, default=0, help="more ways that are timed, of each")
     parser.add_argument("--seconds", type=float, default=0.03, help="of each, a round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    add_json(parser)
     options = parser.parse_args()
     import torch
 
@@ -310,8 +310,8 @@ def main() -> None:
         parser.error(f"--arch {arch} is not before this GPU's {gpu.arch}")
     chip = replace(own, name=f"{own.name}, as {arch}", capability=compute_capability(arch))
     cases = [*of_tiles(chip, dtype), *planned(chip, dtype, RANDOM)]
-    kernels = {repr(step.kernel): step.kernel for case in cases for step in case.plan.steps}
-    failures = compile_ahead(list(kernels.values()), arch, lines=False)
+    kernels = kernels_of_plans(case.plan for case in cases)
+    failures = compile_ahead(kernels, arch, lines=False)
     print(f"{len(kernels)} kernels for {arch}, {time.perf_counter() - start:.0f} s", *failures)
     wrong = [words for case in cases if (words := case.wrong(gpu, arch))]
     print("\n".join(wrong) or f"all of {len(cases)} products are right", flush=True)

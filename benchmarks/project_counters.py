@@ -34,6 +34,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from command_line import add_json, parser_of
 from projects.case import Case
 from projects.every import PROJECTS, cases, without_paths
 from projects.unlike import unlike
@@ -190,9 +191,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 def main() -> None:
     """Launch the kernels on both devices, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was counted")
+    add_json(parser)
     parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
     parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
     parser.add_argument("--launch", nargs=3, help=argparse.SUPPRESS)  # under Nsight Compute

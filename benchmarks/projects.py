@@ -15,7 +15,6 @@ Nothing of the projects' own code is here.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -31,6 +30,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from command_line import add_json, parser_of
 from projects.case import Case, Outcome, Program
 from projects.every import PROJECTS, cases, origin, without_paths
 
@@ -66,9 +66,9 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 def main() -> None:
     """Try the kernels, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the outcomes")
+    add_json(parser)
     parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
     parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
     options = parser.parse_args()

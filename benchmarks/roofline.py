@@ -11,12 +11,13 @@ With --draw nothing is counted: the figure is drawn from the record that is ther
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
+
+from command_line import parser_of
 
 from tilewise.bench.climb import MAIN_SIZE, Point, climbed
 from tilewise.cli.commands.roofline import draw
@@ -57,7 +58,7 @@ def document_of(climb: Mapping[str, Any], rows: list[dict[str, Any]]) -> dict[st
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("--processes", type=int, default=4, metavar="N")
     parser.add_argument("--json", type=Path, default=RESULTS / "roofline_h200.json", metavar="FILE")
     parser.add_argument("--plot", type=Path, default=PLOT, metavar="FILE")

@@ -31,8 +31,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
+
+from command_line import add_json, parser_of
 
 from tilewise import matmul
 from tilewise.devices import get_device
@@ -386,10 +387,10 @@ def kernels(text: str) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = parser_of(__doc__)
     parser.add_argument("role", nargs="?", choices=("compute", "plant"), help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=600, help="that a tool may take")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    add_json(parser)
     options = parser.parse_args()
     if options.role:
         {"compute": compute, "plant": plant}[options.role]()

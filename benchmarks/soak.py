@@ -8,12 +8,11 @@ and exits with 1 if any does, or if the first result is wrong.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
 import torch
+from command_line import add_json, parser_of
 
 from tilewise.bench.products import operands
 from tilewise.bench.record import DTYPES, find_gpu
@@ -23,12 +22,12 @@ from tilewise.provenance import write
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--suite", choices=tuple(SUITES), action="append")
     parser.add_argument("--only", default="", help="products that have this in their name")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each product")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    add_json(parser)
     options = parser.parse_args()
     find_gpu()
     device = torch.device("cuda")

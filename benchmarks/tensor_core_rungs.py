@@ -31,11 +31,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from command_line import add_json, add_timing, parser_of
+from timed_products import operand_sets
 
 from tilewise.bench.products import Operands, error_share, operands
 from tilewise.bench.record import find_gpu
 from tilewise.bench.rungs import place
-from tilewise.bench.suites import Shape, sets_to_rotate
+from tilewise.bench.suites import Shape
 from tilewise.bench.timing import in_turn
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import TilewiseError
@@ -208,13 +210,7 @@ def timed(
     gpu: Gpu, n: int, rungs: Sequence[Rung], sweep: Sweep, rounds: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
     """A row a contender, the fastest first."""
-    generator = torch.Generator("cuda").manual_seed(n)
-    shape = Shape(n, n, n)
-    sets = [operands(shape, DTYPE, generator)]
-    sets += [
-        operands(shape, DTYPE, generator)
-        for _ in range(sets_to_rotate(3 * n * n * 2, gpu.l2_bytes) - 1)
-    ]
+    sets = operand_sets(Shape(n, n, n), DTYPE, gpu, n)
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[str, Call] = {"vendor": Operands.torch}
     for name, call, taken in contenders(gpu, n, rungs, sweep):
@@ -258,16 +254,15 @@ def told(row: dict[str, Any], ceiling: float | None) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="2048,4096,8192", metavar="N,N")
     parser.add_argument("--only", metavar="NAME,NAME", help="these rungs alone")
     parser.add_argument("--sweep", action="store_true", help="time many tilings of multistage too")
     parser.add_argument(
         "--beside", type=Beside, action="append", default=[], metavar="NAME=FILE.so:FUNCTION"
     )
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.03, help="of each, a size and round")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write what was found")
+    add_timing(parser, rounds=5, seconds=0.03)
+    add_json(parser)
     options = parser.parse_args()
     sizes = sorted(map(int, options.sizes.split(",")))
     if options.beside and sizes[-1] < GRAPHS_UP_TO:
