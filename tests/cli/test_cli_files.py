@@ -136,13 +136,14 @@ def test_an_input_that_lies_where_the_output_is_written(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 def test_a_limit_on_the_size_of_files(folder: Path) -> None:
+    """Python writes no bytecode under the limit (-B): it would cut that short, too."""
     program = (
         "import resource, sys\nfrom tilewise.cli.main import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
         f"sys.exit(main({WORDS!r}))"
     )
     found = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False,
+        [sys.executable, "-B", "-c", program], capture_output=True, text=True, check=False,
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )  # fmt: skip
     assert found.returncode == 2
