@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.numbers import Check, check, gamma, roundings, scalar, unit_roundoff
+from tilewise import numbers
+from tilewise.numbers import (
+    Check,
+    check,
+    gamma,
+    roundings,
+    scalar,
+    unit_roundoff,
+    wrong_elements,
+)
 from tilewise.precision import dtype_of, limits_of
 
 Array = npt.NDArray[Any]
@@ -224,6 +234,36 @@ def test_underflow() -> None:
     assert one(0, [tiny], [tiny]).correct
     assert one(tiny, [tiny], [tiny]).correct
     assert not one(9 * tiny, [tiny, tiny], [1, 1]).correct
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("beta", [0.0, -0.5])
+def test_which_elements_are_wrong(dtype: str, beta: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the same rule as if each were checked by itself, in one panel for all of them."""
+    rng = np.random.default_rng(5)
+    kind = dtype_of(dtype)
+    a, b, c0 = (rng.standard_normal(shape).astype(kind) for shape in ((9, 7), (7, 8), (9, 8)))
+    a[2, 3], b[1, 4] = np.nan, np.inf
+    wide = [x.astype(np.float64) for x in (a, b, c0)]
+    with np.errstate(all="ignore"):
+        c = plain(wide[0], wide[1], wide[2], beta=beta).astype(kind)
+        c[:, 1] += kind.type(1)
+        c[4, 5], c[5, 4], c[6, 6] = np.nan, 3, np.inf
+    each = [
+        [
+            check(c[i : i + 1, j : j + 1], a[i : i + 1], b[:, j : j + 1],
+                  c0[i : i + 1, j : j + 1], beta=beta).correct
+            for j in range(8)
+        ]
+        for i in range(9)
+    ]  # fmt: skip
+    np.testing.assert_array_equal(wrong_elements(c, a, b, c0, beta=beta), ~np.array(each))
+    assert 8 < np.count_nonzero(~np.array(each)) < 16
+    monkeypatch.setattr(numbers, "_PANEL", 1)
+    monkeypatch.setattr(numbers._Checker, "errors", counted := Mock(wraps=None))
+    counted.side_effect = lambda c, *_: (np.ones(c.shape), np.zeros(c.shape))
+    assert wrong_elements(np.zeros((64, 64)), np.zeros((64, 64)), np.zeros((64, 64))).all()
+    assert counted.call_count == 1
 
 
 @pytest.mark.parametrize(

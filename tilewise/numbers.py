@@ -9,6 +9,7 @@ Algorithms*, 2nd ed., SIAM 2002, ch. 3 (section 3.1 for inner products, 3.5 for 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Real
@@ -230,6 +231,103 @@ def check(
     terms of one sign alone can exceed the largest number of ``dtype``; then a partial sum may
     overflow to infinity of that sign, though C64 itself is finite, and to NaN if both signs can.
     """
+    asked = _asked(c, a, b, c0, alpha, beta, dtype)
+    checker = asked.checker
+    largest, error, bound, worst = -1.0, 0.0, checker.bound, None
+    for top, left, errors, bounds in asked.panels():
+        with np.errstate(all="ignore"):
+            shares = errors / bounds
+        i, j = np.unravel_index(int(np.argmax(shares)), shares.shape)
+        if shares[i, j] > largest:
+            largest, worst = float(shares[i, j]), (top + int(i), left + int(j))
+            error, bound = float(errors[i, j]), float(bounds[i, j])
+    if worst is None:
+        return Check(True, 0.0, checker.bound, None)
+    factors = ((asked.a, checker.alpha), (asked.b, checker.alpha), (asked.old, checker.beta))
+    read = [x for x, factor in factors if x is not None and factor]
+    inputs = sum(int(x.size - np.isfinite(x).sum()) for x in read)
+    odd = ~np.isfinite(asked.c)
+    nan, first = int(np.isnan(asked.c).sum()), None
+    if odd.any():
+        i, j = np.unravel_index(int(np.argmax(odd)), odd.shape)
+        first = int(i), int(j)
+    return Check(
+        error <= bound, error, bound, worst, nan, int(odd.sum()) - nan, first, inputs,
+    )  # fmt: skip
+
+
+def wrong_elements(
+    c: npt.ArrayLike,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c0: npt.ArrayLike | None = None,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+) -> npt.NDArray[np.bool_]:
+    """Return which elements of ``c`` are wrong by the rule of :func:`check`.
+
+    Parameters
+    ----------
+    c, a, b, c0, alpha, beta
+        The arguments of :func:`check`.
+
+    Returns
+    -------
+    ndarray of bool, (m, n)
+
+    Raises
+    ------
+    TypeError, ValueError
+        The errors of :func:`check`.
+    """
+    asked = _asked(c, a, b, c0, alpha, beta, None)
+    wrong = np.zeros(asked.c.shape, np.bool_)
+    for top, left, errors, bounds in asked.panels():
+        rows, columns = errors.shape
+        wrong[top : top + rows, left : left + columns] = errors > bounds
+    return wrong
+
+
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """The arguments of a check, which fit together."""
+
+    c: Array
+    a: Array
+    b: Array
+    old: Array | None
+    checker: _Checker
+
+    def panels(self) -> Iterator[tuple[int, int, Float, Float]]:
+        """Yield each panel of C: its first row and column, its errors and their bounds."""
+        (m, k), n = self.a.shape, self.b.shape[1]
+        step = max(64, min(2048, _PANEL // max(k, 1)))
+        for left in range(0, n, step):
+            cols = slice(left, left + step)
+            with np.errstate(all="ignore"):
+                b_panel = self.b[:, cols].astype(np.float64)
+            for top in range(0, m, step):
+                rows = slice(top, top + step)
+                with np.errstate(all="ignore"):
+                    found = self.checker.errors(
+                        self.c[rows, cols].astype(np.float64),
+                        self.a[rows].astype(np.float64),
+                        b_panel,
+                        None if self.old is None else self.old[rows, cols].astype(np.float64),
+                    )
+                yield top, left, *found
+
+
+def _asked(
+    c: npt.ArrayLike,
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    c0: npt.ArrayLike | None,
+    alpha: float,
+    beta: float,
+    dtype: npt.DTypeLike | None,
+) -> _Asked:
+    """Return the arguments of :func:`check` as arrays; raise its errors."""
     c, a, b = np.asarray(c), np.asarray(a), np.asarray(b)
     kind = dtype_of(c.dtype if dtype is None else dtype)
     if kind.name not in DTYPES:
@@ -251,38 +349,7 @@ def check(
         if old.shape != (m, n):
             raise ValueError(f"C before the kernel has shape {old.shape}; it must be {(m, n)}")
 
-    checker = _Checker(kind, k, alpha, beta)
-    step = max(64, min(2048, _PANEL // max(k, 1)))
-    largest, error, bound, worst = -1.0, 0.0, checker.bound, None
-    with np.errstate(all="ignore"):
-        for left in range(0, n, step):
-            cols = slice(left, left + step)
-            b_panel = b[:, cols].astype(np.float64)
-            for top in range(0, m, step):
-                rows = slice(top, top + step)
-                errors, bounds = checker.errors(
-                    c[rows, cols].astype(np.float64),
-                    a[rows].astype(np.float64),
-                    b_panel,
-                    None if old is None else old[rows, cols].astype(np.float64),
-                )
-                shares = errors / bounds
-                i, j = np.unravel_index(int(np.argmax(shares)), shares.shape)
-                if shares[i, j] > largest:
-                    largest, worst = float(shares[i, j]), (top + int(i), left + int(j))
-                    error, bound = float(errors[i, j]), float(bounds[i, j])
-    if worst is None:
-        return Check(True, 0.0, checker.bound, None)
-    read = [x for x, factor in ((a, alpha), (b, alpha), (old, beta)) if x is not None and factor]
-    inputs = sum(int(x.size - np.isfinite(x).sum()) for x in read)
-    odd = ~np.isfinite(c)
-    nan, first = int(np.isnan(c).sum()), None
-    if odd.any():
-        i, j = np.unravel_index(int(np.argmax(odd)), odd.shape)
-        first = int(i), int(j)
-    return Check(
-        error <= bound, error, bound, worst, nan, int(odd.sum()) - nan, first, inputs,
-    )  # fmt: skip
+    return _Asked(c, a, b, old, _Checker(kind, k, alpha, beta))
 
 
 class _Checker:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise import numbers
 from tilewise.lens.steps import plain_numbers
 from tilewise.lens.traced_arrays import MOST_VALUES
-from tilewise.numbers import check
 
 Matrix = npt.NDArray[Any]
 
@@ -18,7 +18,7 @@ def wrong_elements(
     result: Matrix, a: Matrix, b: Matrix, old: Matrix | None, alpha: float, beta: float,
     unwritten: npt.NDArray[np.bool_] | None,
 ) -> dict[str, Any] | None:  # fmt: skip
-    """Return the elements of C that :func:`tilewise.numbers.check` finds wrong, each by itself.
+    """Return the elements of C that are wrong by the bound of :func:`tilewise.numbers.check`.
 
     Parameters
     ----------
@@ -37,17 +37,9 @@ def wrong_elements(
     """
     if result.size > MOST_VALUES:
         return None
-
-    def is_right(rows: slice, columns: slice) -> bool:
-        before = None if old is None else old[rows, columns]
-        found = check(result[rows, columns], a[rows], b[:, columns], before, alpha, beta)
-        return bool(found.correct)
-
-    wrong = np.zeros(result.shape, np.bool_) if unwritten is None else unwritten.copy()
-    for i in range(result.shape[0]):
-        row = slice(i, i + 1)
-        if not is_right(row, slice(None)):
-            wrong[i] |= [not is_right(row, slice(j, j + 1)) for j in range(result.shape[1])]
+    wrong = numbers.wrong_elements(result, a, b, old, alpha, beta)
+    if unwritten is not None:
+        wrong |= unwritten
     if not wrong.any():
         return None
     with np.errstate(all="ignore"):
