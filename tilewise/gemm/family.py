@@ -91,8 +91,12 @@ class FamilyOf(Protocol[Asked]):
         ...
 
     def offers(self, product: Asked, chip: Chip | None) -> Iterable[Offer]:
-        """Return every offer worth measuring, the one that should be fastest first."""
-        ...
+        """Return every offer worth measuring, the one that should be fastest first.
+
+        A family that derives from this class need not define it if :meth:`best` is its only offer.
+        """
+        found = self.best(product, chip)
+        return [] if found is None else [found]
 
     def offer(self, product: Asked, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
         """Return the offer with these choices; None if the product can't be computed with them.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import fused
 from tilewise.gemm.chip import H200, Chip
-from tilewise.gemm.family import Offer
+from tilewise.gemm.family import Family, Offer
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import ACCUMULATORS, A, B, C, D, Product
 from tilewise.gemm.steps import Plan
@@ -53,7 +53,7 @@ COSTS = {
 """The costs by dtype, which ``benchmarks/fit_general.py`` compares with measured times and fits."""
 
 
-class General:
+class General(Family):
     """The family of the general kernel."""
 
     name = "general"
@@ -73,15 +73,6 @@ class General:
             words=WORDS,
             margin=MARGIN,
         )
-
-    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
-        """Return the only offer in a list, or an empty list."""
-        found = self.best(product, chip)
-        return [] if found is None else [found]
-
-    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the only offer, as :meth:`best` does."""
-        return self.best(product, chip)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         """Return the kernels, one for each dtype of D."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import fused
@@ -69,7 +69,7 @@ def _sums(product: Product, b: Operand, n: int, at: Place) -> Sums:
     )
 
 
-class PairSums:
+class PairSums(Family):
     """The family that computes products of pairs by the plain products of other families.
 
     Parameters
@@ -97,10 +97,6 @@ class PairSums:
             found = self._offer(product, chip, _of(family, chip))
             if found is not None:
                 yield found
-
-    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the offer with these choices; None if the product can't be computed with them."""
-        return next((x for x in self.offers(product, chip) if x.choice == choice), None)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterable[Kernel]:
         """Return no kernels, because each kernel has a caller's function in it."""

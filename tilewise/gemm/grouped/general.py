@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache, partial
 from itertools import product as combinations
-from typing import Any
 
 from tilewise.gemm import fused
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.general import BLOCK, COSTS, MARGIN, THREADS, seconds
-from tilewise.gemm.family import Offer
+from tilewise.gemm.family import FamilyOf, Offer
 from tilewise.gemm.grouped.hopper_family import GroupedHopper
 from tilewise.gemm.grouped.mma import GroupedMma
 from tilewise.gemm.grouped.product import OFFSET_TYPES, OFFSETS, A, B, D, Grouped
@@ -28,7 +27,7 @@ EMULATED = 4  # multiprocessors that a device without rates is planned for
 FASTER = (GroupedHopper(), GroupedMma())
 
 
-class GroupedGeneral:
+class GroupedGeneral(FamilyOf[Grouped]):
     """The family of the general kernel, for products that no other kernel takes."""
 
     name = "grouped_general"
@@ -46,16 +45,6 @@ class GroupedGeneral:
         time = seconds(product.of_mean(), chip or H200, COSTS[product.dtype])
         make = partial(plan, product, count)
         return Offer(self.name, time, make, words=WORDS, margin=MARGIN)
-
-    def offers(self, product: Grouped, chip: Chip | None) -> Iterator[Offer]:
-        """Yield the one way there is."""
-        found = self.best(product, chip)
-        if found is not None:
-            yield found
-
-    def offer(self, product: Grouped, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the one way there is."""
-        return self.best(product, chip)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield its kernels."""

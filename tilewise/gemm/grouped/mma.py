@@ -63,7 +63,10 @@ class GroupedMma(FamilyOf[Grouped]):
         return objection(product)
 
     def best(self, product: Grouped, chip: Chip | None) -> Offer | None:
-        """Return the offer that should be fastest; None where there is an objection."""
+        """Return the offer that should be fastest; None where there is an objection.
+
+        It is the only offer, since the times of others are less certain still.
+        """
         if chip is None or self.objection(product, chip):
             return None
         tiles = best(product, chip)
@@ -77,12 +80,6 @@ class GroupedMma(FamilyOf[Grouped]):
             return plan(product, tiles, chip.multiprocessors, chip.capability >= 90).because(why)
 
         return Offer(self.name, time, make, {"tiles": str(tiles)}, _words(tiles))
-
-    def offers(self, product: Grouped, chip: Chip | None) -> Iterator[Offer]:
-        """Yield the offer that should be fastest: the times of others are less certain still."""
-        found = self.best(product, chip)
-        if found is not None:
-            yield found
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can ask for."""

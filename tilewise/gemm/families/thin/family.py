@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from operator import attrgetter
-from typing import Any
 
 from tilewise.gemm import pack, splitk
 from tilewise.gemm.chip import Chip
@@ -17,7 +16,7 @@ from tilewise.kernel import Kernel
 from tilewise.precision import HALVES
 
 
-class ThinHalf:
+class ThinHalf(Family):
     """The family for 16-bit products."""
 
     name = "thin_half"
@@ -44,15 +43,6 @@ class ThinHalf:
         tiling, seconds = half.fastest(product, view, chip)
         make = partial(half.plan, product, view, chip)
         return Offer(self.name, seconds, make, words=tiling.words, divides_k=True)
-
-    def offers(self, product: Product, chip: Chip | None) -> Iterable[Offer]:
-        """Return the only offer in a list, or an empty list."""
-        found = self.best(product, chip)
-        return [] if found is None else [found]
-
-    def offer(self, product: Product, chip: Chip | None, choice: Mapping[str, Any]) -> Offer | None:
-        """Return the only offer, as :meth:`best` does."""
-        return self.best(product, chip)
 
     def kernels(self, chip: Chip | None, dtype: str) -> Iterator[Kernel]:
         """Yield every kernel that :meth:`best` can choose, and the one that packs."""
