@@ -20,7 +20,7 @@ from tilewise.ladder.verdict import judge
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.launchable import CHECKS, Launchable
 from tilewise.lens.nsight_child import Case
-from tilewise.lens.products import Product
+from tilewise.lens.prepared_gemm import PreparedGemm
 from tilewise.lens.profile import Profile
 from tilewise.specs.run import Prepared
 from tilewise.tracebacks import front_door
@@ -216,7 +216,7 @@ def profile(
     target = kernel_of(target)
     emulator = Emulator(arch_of(target, arch), progress)
     m, n, k = sizes_of(target, m, n, k)
-    product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
+    product = PreparedGemm.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     grid, block = product.geometry
     blocks = math.prod(grid)
     if blocks == 1 or blocks * math.prod(block) * k <= SMALL:
@@ -257,13 +257,13 @@ def check_product(
     ------
     FileNotFoundError, CompileError, MemoryError, ValueError, TypeError
     """
-    product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
+    product = PreparedGemm.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     where = arch_of(target, arch)
     product.compile(where)
     multiprocessor(where)
 
 
-def _count(product: Product, emulator: Emulator, checks: str, how: Count) -> Profile:
+def _count(product: PreparedGemm, emulator: Emulator, checks: str, how: Count) -> Profile:
     """Return the profile that ``how``, a method of the emulator, makes; check it if all was run."""
     compiled = product.compile(emulator.arch)
     placed, gemm = product.on(emulator, checks), product.gemm

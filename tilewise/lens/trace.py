@@ -23,7 +23,7 @@ from tilewise.ladder.prepared import kernel_of
 from tilewise.ladder.rungs import Rung
 from tilewise.launch import Launch
 from tilewise.launchable import Launchable
-from tilewise.lens.products import Product
+from tilewise.lens.prepared_gemm import PreparedGemm
 from tilewise.lens.sentences import Place, Scene
 from tilewise.lens.steps import Writer
 from tilewise.lens.traced_arrays import array_part, put, shared_arrays
@@ -92,7 +92,7 @@ def record(
     target : str, Rung or Kernel
         The target, as in :func:`tilewise.ladder.run`.
     m, n, k, dtype, tile, alpha, beta
-        The arguments of :meth:`tilewise.lens.products.Product.of`.
+        The arguments of :meth:`tilewise.lens.prepared_gemm.PreparedGemm.of`.
     seed : int
         The seed of the random matrices.
     blocks : sequence of (int, int, int)
@@ -111,7 +111,7 @@ def record(
     FileNotFoundError, CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
     """
     target = kernel_of(target)
-    product = Product.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
+    product = PreparedGemm.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     grid, _ = product.geometry
     compiled = product.compile(arch)
     chosen = _chosen(grid, blocks)

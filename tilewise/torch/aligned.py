@@ -28,7 +28,9 @@ from tilewise.precision import HALVES
 
 Tensor = Any
 LAUNCH = 10e-6
-"""The seconds that a launch more takes on the host, which short products wait for."""
+"""The seconds that one more launch takes on the host, which short products wait for. This is an
+estimate: no record has a measurement of it.
+"""
 
 
 def aligned(g: Tensor, k: int) -> Tensor:

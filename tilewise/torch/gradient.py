@@ -108,7 +108,7 @@ class Sides(NamedTuple):
         return found if found.ndim == len(shape) else found.reshape(shape)
 
 
-class Product(torch.autograd.Function):  # type: ignore[misc]
+class Matmul(torch.autograd.Function):  # type: ignore[misc]
     """A product that autograd records.
 
     If G is the gradient of D, then that of A is alpha G op(B)^T, that of B is alpha op(A)^T G, both

@@ -20,8 +20,8 @@ from tilewise.torch.linear import linear
 from tilewise.torch.mlp_gradient import (
     Facts,
     Layers,
+    Matmuls,
     Mlp,
-    Products,
     facts_of,
     forward,
     wanted_of,
@@ -159,7 +159,7 @@ def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
     needs = [is_recorded and each.requires_grad for each in tensors]
     made = trained(function, wanted_of(layers, needs))
     calls = known.Calls() if form is None else _mlps.of(layers.down)
-    facts = facts_of(layers, made, Products(matmul, fused), needs, calls.gradients)
+    facts = facts_of(layers, made, Matmuls(matmul, fused), needs, calls.gradients)
     products = known.LookedUp()
     results = forward(layers, made, products)
     if form is not None:

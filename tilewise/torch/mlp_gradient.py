@@ -72,7 +72,7 @@ class Layers(NamedTuple):
         )  # fmt: skip
 
 
-class Products(NamedTuple):
+class Matmuls(NamedTuple):
     """The products of a backward pass, which autograd can record.
 
     Attributes
@@ -125,7 +125,7 @@ class Facts(NamedTuple):
     Attributes
     ----------
     made : Trained
-    products : Products
+    matmuls : Matmuls
     layers : Layers
         The shapes and dtypes of the biases, in their places.
     first, last : Sides
@@ -139,7 +139,7 @@ class Facts(NamedTuple):
     """
 
     made: Trained
-    products: Products
+    matmuls: Matmuls
     layers: Layers
     first: tuple[Sides, ...]
     last: Sides
@@ -148,7 +148,7 @@ class Facts(NamedTuple):
 
 
 def facts_of(
-    layers: Layers, made: Trained, products: Products, needs: Sequence[bool], latest: Latest
+    layers: Layers, made: Trained, matmuls: Matmuls, needs: Sequence[bool], latest: Latest
 ) -> Facts:
     """Return the facts of a call; ``needs`` has for each tensor whether it needs a gradient."""
     x, weights, biases, down, down_bias = layers
@@ -169,7 +169,7 @@ def facts_of(
         ((*x.shape[:-1], down.shape[1]), down.shape), x.dtype, (False, True),
         (False, is_by_columns(down)), 1.0,
     )  # fmt: skip
-    return Facts(made, products, of_biases, first, last, tuple(saved), latest)
+    return Facts(made, matmuls, of_biases, first, last, tuple(saved), latest)
 
 
 class Mlp(torch.autograd.Function):  # type: ignore[misc]
@@ -197,7 +197,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         """Return the gradients of the tensors that need one; None for the others."""
         facts = ctx.facts
         needs = facts.layers.like(ctx.needs_input_grad[_BEFORE:])
-        count, again = len(facts.first), facts.products.matmul
+        count, again = len(facts.first), facts.matmuls.matmul
         saved = ctx.saved_tensors
         x, *rest = saved
         weights, (down, hidden, *stored) = rest[:count], rest[count:]
@@ -322,5 +322,5 @@ def _of_sums(
     if of_y is None:  # in a second derivative only hidden or stored values have a gradient
         return gradients(found, of_hidden[given[0]], operands, len(made.wanted), kind, ())
     asked, c = Asked(found.function, operands), of_hidden[0]
-    results: tuple[Tensor, ...] = facts.products.fused(of_y.to(kind), down, c, asked)
+    results: tuple[Tensor, ...] = facts.matmuls.fused(of_y.to(kind), down, c, asked)
     return results

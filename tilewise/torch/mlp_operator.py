@@ -21,7 +21,7 @@ from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import read
 from tilewise.torch.fused_operator import result_of
 from tilewise.torch.known import Latest, LookedUp
-from tilewise.torch.mlp_gradient import Layers, Mlp, Products, facts_of, forward, wanted_of
+from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
 from tilewise.torch.with_epilogue import fused
 
 Tensor = Any
@@ -159,9 +159,9 @@ def _recorded(
             f"tensors require gradients, which need wanted={needed} and stores=True; they are "
             f"{list(wanted)} and {stores}"
         )
-    products = Products(torch.ops.tilewise.matmul, fused)
+    matmuls = Matmuls(torch.ops.tilewise.matmul, fused)
     made = trained(read(function), tuple(wanted))
-    facts = facts_of(layers, made, products, needs, Latest())
+    facts = facts_of(layers, made, matmuls, needs, Latest())
     return list(Mlp.apply(facts, below, *layers.tensors))
 
 

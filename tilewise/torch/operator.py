@@ -25,7 +25,7 @@ from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
-from tilewise.torch.gradient import Product
+from tilewise.torch.gradient import Matmul
 
 Tensor = Any
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
@@ -155,7 +155,7 @@ def matmul(
             answer, a, b, c, alpha, beta, transpose_a, transpose_b, out_dtype=out_dtype, **place
         )
         again: Callable[..., Tensor] = partial(matmul, **place)  # type: ignore[arg-type]
-        return Product.apply(a, b, c, alpha, beta, transpose_a, transpose_b, direct, again)
+        return Matmul.apply(a, b, c, alpha, beta, transpose_a, transpose_b, direct, again)
     if is_placed:
         raise ValueError(
             "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
@@ -347,7 +347,7 @@ def _recorded(
             )  # fmt: skip
 
     if torch._C._any_requires_grad(a, b, c) and torch.is_grad_enabled():
-        return Product.apply(a, b, c, alpha, beta, False, False, below, _operator)
+        return Matmul.apply(a, b, c, alpha, beta, False, False, below, _operator)
     return below()
 
 

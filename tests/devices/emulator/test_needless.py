@@ -14,7 +14,7 @@ from tilewise.errors import UninitializedReadError
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch
-from tilewise.lens.products import Product
+from tilewise.lens.prepared_gemm import PreparedGemm
 
 TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.dtypes]
 HEAD = 'extern "C" __global__ void k(int n, const float* a, float* out) {\n'
@@ -76,7 +76,7 @@ def test_the_counts_are_the_same(name: str, dtype: str) -> None:
 @pytest.mark.parametrize("name", [x.name for x in RUNGS if "float16" in x.dtypes])
 def test_products_by_tensor_cores_are_left_out(name: str) -> None:
     """Nothing is decided by what they give."""
-    compiled = Product.of(name, 256, 256, 64).compile("sm_90a")
+    compiled = PreparedGemm.of(name, 256, 256, 64).compile("sm_90a")
     program = Program(parse(compiled.ptx), compiled.symbol)
     products = {i for i, x in enumerate(program.instructions) if _multiplies(x)}
     assert products

@@ -19,7 +19,7 @@ from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch, LaunchReport
-from tilewise.lens.products import Product
+from tilewise.lens.prepared_gemm import PreparedGemm
 
 TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.dtypes]
 
@@ -94,7 +94,7 @@ def test_there_are_four_kinds_of_blocks(name: str) -> None:
 @pytest.mark.parametrize("name", ["warpgroup", "specialized", "persistent"])
 def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
     """Boxes lie inside or at an edge; of the persistent rung, two clusters take tile after tile."""
-    product = Product.of(name, 392, n, 136)
+    product = PreparedGemm.of(name, 392, n, 136)
     emulator = Emulator("sm_90a")
     compiled = product.compile(emulator.arch)
     launch = product.on(emulator).launch
@@ -117,7 +117,7 @@ def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
 def test_persistent_blocks_are_of_few_kinds() -> None:
     """62 clusters take two tiles, and 4 take one."""
     emulator = Emulator("sm_90a")
-    product = Product.of("persistent", 2048, 4096, 64)
+    product = PreparedGemm.of("persistent", 2048, 4096, 64)
     launch = product.on(emulator).launch
     found = emulator.sample(product.compile(emulator.arch), launch, computes=False)
     assert [each.count for each in found.alike] == [62, 62, 4, 4]

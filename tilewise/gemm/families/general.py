@@ -117,7 +117,7 @@ def _kernel(dtype: str, out_dtype: str) -> Kernel:
 
 
 def _packed(product: Product) -> Packed:
-    """Return the bytes of general.cu's Product."""
+    """Return the bytes of the kernel's argument."""
     return layout(SOURCE, "Product").pack({
         "m": product.m, "n": product.n, "k": product.k, "batch": product.batch,
         "alpha": product.alpha, "beta": product.beta,

@@ -12,10 +12,10 @@ import numpy as np
 from tilewise.gemm import fused
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.mma.kernel import (
+    ARGUMENT,
     GROUP,
     LARGEST,
     NO_PAIRS,
-    PRODUCT,
     Matrix,
     macros_of,
     matrix_of,
@@ -217,7 +217,7 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) ->
     assert a is not None
     assert b is not None
     types = {"In": "u16", "Out": TYPES[p.out_dtype], "Real": "float"}
-    given = layout(PRODUCT, "Product", **types).pack({
+    given = layout(ARGUMENT, "Product", **types).pack({
         "a": {"pointer": Place(A), "pitch": a.pitch, "batch_stride": 0, "count": p.m},
         "b": {
             "pointer": Place(B), "pitch": b.pitch, "count": p.n,

@@ -12,8 +12,12 @@ from tilewise.gemm.families.hopper.tiling import Problem
 from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import A, B, Product, paired
 
-# The seconds of a launch that packs, fitted on an H100, and its bytes a second, fitted on an H200.
-PACK_START, PACK_RATE = 0.8e-6, 4.1e12
+PACK_START = 0.8e-6
+"""The seconds of a launch that packs, however few bytes it copies. This is an estimate: plans for
+unaligned products were fast with it on an H100, and no record has the time of the launch itself.
+"""
+PACK_RATE = 4.1e12
+"""The bytes a second that a launch that packs reads and writes, together, fitted on an H200."""
 # A kernel reads what the launch before it wrote as slowly as rows that are 32-byte aligned, though
 # copies are 128-byte aligned.
 AS_ALIGNED = 32

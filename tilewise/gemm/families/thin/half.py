@@ -247,7 +247,7 @@ def _by_k(few: Operand, rows: int, k: int, batch: int) -> Packing:
 
 
 def _packed(product: Product, view: View, few: Operand, few_at: Place) -> Packed:
-    """Return the bytes of the kernel's Product, with the thin matrix or its copy."""
+    """Return the bytes of the kernel's argument, with the thin matrix or its copy."""
     return layout(SOURCE, "Product").pack({
         **view.fields(view.of_few_rows(product)), "d": Place(D), "few": few_at,
         "few_pitch": few.row_stride if view.few_rows > 1 else 0, "few_step": few.batch_stride,

@@ -36,8 +36,8 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Product:
-    """C = alpha A B + beta C by one kernel.
+class PreparedGemm:
+    """A GEMM, C = alpha A B + beta C, and the kernel that computes it in one launch.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class Product:
         tile: int | None = None,
         alpha: float = 1.0,
         beta: float = 0.0,
-    ) -> Product:
+    ) -> PreparedGemm:
         """Return the product of zeros, which take no memory until they are accessed.
 
         Parameters
@@ -137,7 +137,7 @@ class Product:
         check_signature(compiled, self.gemm, self.args)
         return compiled
 
-    def drawn(self, seed: int) -> Product:
+    def drawn(self, seed: int) -> PreparedGemm:
         """Return the same product with random matrices.
 
         Raises
