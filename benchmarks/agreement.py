@@ -1,27 +1,29 @@
-"""Writes what the emulator and Nsight Compute agree on into docs/profiling.md.
+"""Write which counters of the emulator equal those of Nsight Compute into docs/profiling.md.
 
     python benchmarks/agreement.py
 
-From benchmarks/results/counters_h200.json, as ``benchmarks/counters.py`` and ``keep.py`` wrote it.
+The record is benchmarks/results/counters_h200.json, as ``benchmarks/counters.py`` and ``keep.py``
+write it. The part of the page between the two comments is replaced.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, gpu_of, read
 
 from tilewise.ladder.rungs import rungs_of
 from tilewise.lens.metrics import EXACT, NEAR
 
-ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "benchmarks" / "results" / "counters_h200.json"
-PAGE = ROOT / "docs" / "profiling.md"
+RECORD = RESULTS / "counters_h200.json"
+PAGE = DOCS / "profiling.md"
+PAGES = {PAGE: (RECORD,)}
 BEGIN, END = "<!-- agreement: python benchmarks/agreement.py -->\n", "<!-- /agreement -->\n"
 
-# Why the others differ where they do.
+# The reasons of the counters that differ in some launch.
 REASONS = {
     "bulk_load_sectors": "the metric has a multicast's sectors once for each of its blocks",
     **dict.fromkeys(
@@ -36,9 +38,8 @@ REASONS = {
 
 
 def text(record: Mapping[str, Any]) -> str:
-    """The part of the page: what was compared, what is equal, and where the rest differs."""
-    cases = record["cases"]
-    gpu = str(record["machine"]["gpu"]).partition(",")[0]
+    """Return the part of the page: the launches, the equal counters, and those that differ."""
+    cases, gpu = record["cases"], gpu_of(record)
     there = {name: None for case in cases for name in case["hardware"]}
     exact = [name for name in EXACT if name in there]
     names = [name for name in there if name not in exact]
@@ -81,7 +82,7 @@ def text(record: Mapping[str, Any]) -> str:
 
 
 def _differing(cases: Sequence[Mapping[str, Any]], name: str) -> list[Mapping[str, Any]]:
-    """The cases where the emulator's count, which is kept only then, is not the hardware's."""
+    """Return the cases in which a counter differs; only then is the emulator's count kept."""
     return [
         case for case in cases
         if name in case["hardware"]
@@ -95,7 +96,7 @@ def _distance(case: Mapping[str, Any], name: str) -> float:
 
 
 def page(old: str, record: Mapping[str, Any]) -> str:
-    """The page with that part as the record has it."""
+    """Return the page with the part between the comments as the record has it."""
     before, begin, rest = old.partition(BEGIN)
     _, end, after = rest.partition(END)
     assert begin, f"{PAGE.name} has no {BEGIN!r}"
@@ -103,5 +104,11 @@ def page(old: str, record: Mapping[str, Any]) -> str:
     return f"{before}{BEGIN}{text(record)}{END}{after}"
 
 
+def main() -> None:
+    """Write the page."""
+    takes_no_options(__doc__)
+    PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), read(RECORD)), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text(), json.loads(RECORD.read_text())))
+    main()

@@ -1,9 +1,9 @@
-"""Writes docs/api.md: the public names of tilewise, out of their docstrings.
+"""Write docs/api.md, the reference of tilewise's public names, from their docstrings.
 
     python benchmarks/api_page.py
 
-``tests/test_readme.py`` checks that the page is what this writes, and ``tests/test_front_doors.py``
-runs the examples.
+``tests/test_readme.py`` asserts that the page is what this writes, and
+``tests/test_front_doors.py`` runs the examples.
 """
 
 from __future__ import annotations
@@ -16,14 +16,17 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from command_line import takes_no_options
+from pages import DOCS
+
 import tilewise
 from tilewise.lens.beside import Beside
 from tilewise.lens.paged import Paged
 from tilewise.lens.profile import Profile
 from tilewise.lens.watch import Watch
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "api.md"
+PAGE = DOCS / "api.md"
+PAGES: Mapping[Path, Sequence[Path]] = {PAGE: ()}
 WIDTH = 100
 
 HEAD = """\
@@ -70,7 +73,7 @@ CONSTRUCTED = ("Kernel", "Limits", "Launch")
 
 
 def page(modules: Sequence[str] = MODULES) -> str:
-    """The whole page, or one with fewer of the modules; that of PyTorch's needs PyTorch."""
+    """Return the page, with the modules that are named; ``torch`` needs PyTorch."""
     parts = [HEAD]
     for title, names in GROUPS.items():
         parts.append(f"## {title}\n")
@@ -93,7 +96,7 @@ def page(modules: Sequence[str] = MODULES) -> str:
 
 
 def _entry(name: str, found: Any, is_constructed: bool = True) -> str:
-    """One function or class."""
+    """Return the entry of a function or a class."""
     is_property = isinstance(found, property)
     found = found.fget if is_property else getattr(found, "__func__", found)
     sections = _sections(inspect.getdoc(found) or "")
@@ -118,7 +121,7 @@ def _entry(name: str, found: Any, is_constructed: bool = True) -> str:
 
 
 def _sections(docstring: str) -> dict[str, list[str]]:
-    """A numpydoc docstring's sections by title; the text before the first has no title."""
+    """Return a numpydoc docstring's sections by title; the first one's title is empty."""
     found: dict[str, list[str]] = {"": []}
     lines = docstring.splitlines()
     title = ""
@@ -137,25 +140,25 @@ def _stripped(lines: Sequence[str]) -> list[str]:
 
 
 def _paragraph(lines: Sequence[str]) -> str:
-    """The first paragraph, in one line."""
+    """Return the first paragraph in one line."""
     return " ".join(" ".join(lines if "" not in lines else lines[: list(lines).index("")]).split())
 
 
 def _sentence(found: Any) -> str:
-    """The first sentence of a docstring."""
+    """Return the first sentence of a docstring."""
     text = _paragraph((inspect.getdoc(found) or "").splitlines())
     return _markdown(re.split(r"(?<=\.)\s+(?=[A-Z])", text)[0])
 
 
 def _markdown(text: str) -> str:
-    """A docstring's markup as Markdown."""
+    """Return a docstring's text with its markup as Markdown."""
     text = re.sub(r":attr:`(\w+)`", r"the attribute `\1`", text)
     text = re.sub(r":\w+:`~?([^`]+)`", r"`\1`", text)
     return re.sub(r"``([^`]*)``", r"`\1`", text)
 
 
 def _items(lines: Sequence[str]) -> Iterator[str]:
-    """A section's entries: a name, a type, and the indented text below them."""
+    """Yield a section's entries: a name, a type, and the indented text below them."""
     entries: list[tuple[str, list[str]]] = []
     for line in lines:
         if line and not line.startswith(" "):
@@ -170,9 +173,9 @@ def _items(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _members(found: type) -> Iterator[str]:
-    """The public methods and properties of a class, each with its first sentence.
+    """Yield the public methods and properties of a class, each with its first sentence.
 
-    They are those that it has itself, and of its bases those of ``Paged``.
+    Those of base classes are left out, except for those of ``Paged``.
     """
     own = dict(vars(found))
     if issubclass(found, Paged):
@@ -192,7 +195,7 @@ def _members(found: type) -> Iterator[str]:
 
 
 def _call(name: str, found: Any) -> str:
-    """The signature, in one line or in one line for each parameter."""
+    """Return the signature, in one line or in one line for each parameter."""
     parameters = [_parameter(each) for each in _signature(found)]
     last: Any = None
     out: list[str] = []
@@ -210,7 +213,7 @@ def _call(name: str, found: Any) -> str:
 
 
 def _signature(found: Any) -> list[inspect.Parameter]:
-    """Its parameters, without those that are taken only to be refused."""
+    """Return the parameters, without those that are taken only to be refused."""
     every = inspect.signature(found).parameters.values()
     return [
         each for each in every if each.annotation != "Never" and each.name not in ("self", "cls")
@@ -239,5 +242,11 @@ def _wrapped(text: str, indent: str = "") -> list[str]:
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Write the page."""
+    takes_no_options(__doc__)
     PAGE.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

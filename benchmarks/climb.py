@@ -1,23 +1,23 @@
-"""Draws docs/climb.md and its figure from what ``tilewise climb`` measured.
+"""Write docs/climb.md and its two figures from the record of ``tilewise climb``.
 
-tilewise climb --dtype float32 --dtype bfloat16 --dtype float64 --json climb_h200.json
-python benchmarks/keep.py climb_h200.json
-python benchmarks/climb.py
+    tilewise climb --dtype float32 --dtype bfloat16 --dtype float64 --json climb_h200.json
+    python benchmarks/keep.py climb_h200.json
+    python benchmarks/climb.py
 
-What each rung is about stands in climb_page.md, without figures; a line ``{{first .. last}}`` there
-stands for the kernel's own, from that with ``first`` to the next with ``last``. The figures are
-those of the record, and of the counters in tilewise/ladder/lessons.json.
+climb_page.md explains each rung in words, without figures. A line ``{{first .. last}}`` there is
+replaced by lines of the kernel: from the one that contains ``first`` to the next that contains
+``last``. The figures come from the record, and from the counters in tilewise/ladder/lessons.json.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import textwrap
 from pathlib import Path
 
 from climb_steps import Record, counters, digits, percent, price, product, steps
-from pages import paragraph, table
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, ROOT, paragraph, read, table
 
 from tilewise.bench import climb_plot, climb_sizes_plot
 from tilewise.bench.climb import (
@@ -39,13 +39,13 @@ from tilewise.ladder.rungs import RUNGS
 from tilewise.precision import HALVES
 from tilewise.provenance import write_whole
 
-ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "benchmarks" / "results" / "climb_h200.json"
+RECORD = RESULTS / "climb_h200.json"
 STEADY = RECORD.with_name("tensor_core_rungs_h200.json")
 WORDS = ROOT / "benchmarks" / "climb_page.md"
 HOPPER = SOURCES / "gemm" / "hopper_schedule.cuh"
-PAGE = ROOT / "docs" / "climb.md"
+PAGE = DOCS / "climb.md"
 FIGURE, SIZES_FIGURE = PAGE.with_suffix(".png"), PAGE.with_name("climb-sizes.png")
+PAGES = {PAGE: (RECORD, STEADY)}
 
 MOST_AT_AN_EDGE = 1.15  # what an operation may cost at an odd size
 BURST = 0.1  # seconds: rounds shorter than that are no steady state
@@ -53,7 +53,7 @@ _QUOTE = re.compile(r"^\{\{(.+?) \.\. (.+?)\}\}$", re.MULTILINE)
 
 
 def page(record: Record) -> str:
-    """The whole of docs/climb.md."""
+    """Return docs/climb.md."""
     words = prose(WORDS.read_text())
     parts = [
         _opening(record),
@@ -80,18 +80,18 @@ def page(record: Record) -> str:
 
 
 def prose(text: str) -> dict[str, str]:
-    """What climb_page.md says of each rung, by its name."""
+    """Return the words of climb_page.md on each rung, by the rung's name."""
     found = re.split(r"^## (\w+)\n\n", text, flags=re.MULTILINE)
     return dict(zip(found[1::2], (part.rstrip() + "\n" for part in found[2::2]), strict=True))
 
 
 def quoted(text: str, file: Path) -> str:
-    """``text`` with the lines of a kernel's file that it names.
+    """Return ``text`` with the lines of a kernel's file that it names.
 
     Raises
     ------
     ValueError
-        If the file has none such.
+        If the file has no such lines.
     """
 
     def lines(found: re.Match[str]) -> str:
@@ -140,7 +140,7 @@ def _opening(record: Record) -> str:
 
 
 def _since(record: Record) -> str:
-    """What has changed since it was measured: the choice of tiles, and rungs."""
+    """Return what has changed since the climb was measured: the choice of tiles, and rungs."""
     told = ""
     if record["date"] < k_steps.record()["date"]:
         told += "\n" + paragraph(
@@ -161,7 +161,7 @@ def _since(record: Record) -> str:
 
 
 def _table_of(record: Record, dtype: str) -> str:
-    """One size in full."""
+    """Return the table of the main size in a dtype."""
     n = main_size(record)
     taken = {row["kernel"]: row for row in record["kernels"] if row["dtype"] == dtype}
     lines = []
@@ -188,7 +188,7 @@ def _table_of(record: Record, dtype: str) -> str:
 
 
 def _accuracy(record: Record) -> str:
-    """How far results are from exact ones, beside the vendor's, and whether they repeat."""
+    """Return the errors beside the vendor's, and whether two launches gave the same bits."""
     told = []
     for dtype in record["dtypes"]:
         ours = [
@@ -250,7 +250,7 @@ def _edges(record: Record) -> str:
 
 
 def _made(record: Record) -> str:
-    """The command that measured, and the versions of what took part."""
+    """Return the command that measured, the driver, and the versions of all packages."""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return (
         f"    {record['command']}\n\n"
@@ -316,10 +316,10 @@ def _method(record: Record) -> str:
 
 
 def _steady() -> str:
-    """What the kernels of 16 bits reached in longer rounds, of the record that has those."""
+    """Return the speeds of 16-bit kernels in longer rounds, if there is a record of such."""
     if not STEADY.exists():
         return ""
-    found = json.loads(STEADY.read_text())
+    found = read(STEADY)
     seconds = re.search(r"--seconds (\S+)", found["command"])
     if seconds is None or float(seconds[1]) < BURST:
         return ""
@@ -334,13 +334,15 @@ def _steady() -> str:
 
 
 def _rates(record: Record, unit: str) -> str:
-    """What a unit can do, in each dtype where that is known."""
+    """Return a unit's rate, TFLOP/s, in each dtype where it is known."""
     found = ((dtype, record["arithmetic"][dtype].get(unit)) for dtype in record["dtypes"])
     return " and ".join(f"{rate * 1e-12:.1f} TFLOP/s in {dtype}" for dtype, rate in found if rate)
 
 
 def main() -> None:
-    record = json.loads(RECORD.read_text())
+    """Draw the figures, and write the page."""
+    takes_no_options(__doc__)
+    record = read(RECORD)
     climb_plot.draw(record, FIGURE)
     climb_sizes_plot.draw(record, SIZES_FIGURE)
     write_whole(PAGE, page(record).encode())

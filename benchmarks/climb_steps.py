@@ -1,4 +1,4 @@
-"""What docs/climb.md says of each step of the climb: what it gained, cost and is explained by."""
+"""Compose what docs/climb.md says of each rung: its gain, its costs, its counters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tilewise.ladder.rungs import rung as rung_of
 from tilewise.precision import HALVES
 
 REAL = "float32"
-FASTER = 1.02  # a rung below this much of the one before is not called faster
-ALIKE = 0.02  # counters that differ by less are as good as the same
+FASTER = 1.02  # the least ratio of speeds for a rung to be called faster than the one before
+ALIKE = 0.02  # the largest relative difference of counters that is not mentioned
 
 Record = Mapping[str, Any]
 
 
 def before(rung: Rung) -> str | None:
-    """The rung that ``rung`` is held against; None for the first."""
+    """Return the rung that ``rung`` is compared with; None for the first."""
     return rung.against or next(
         (other.name for other in RUNGS if other.number == rung.number - 1), None
     )
@@ -31,7 +31,7 @@ def before(rung: Rung) -> str | None:
 
 
 def steps(record: Record, rung: Rung) -> list[str]:
-    """The step from the rung before, a paragraph a dtype, as it was measured."""
+    """Return the step from the rung before as it was measured, one paragraph for each dtype."""
     rows = [row for row in record["rows"] if row["kernel"] == rung.name]
     if not any("tflops" in row for row in rows):
         why = next((row["skipped"] for row in rows if "skipped" in row), "its results were wrong")
@@ -85,7 +85,7 @@ def _preferred(record: Record, sizes: Sequence[int]) -> int:
 
 
 def _why_not(record: Record, name: str, other: str, dtype: str, is_slower: bool) -> Iterator[str]:
-    """That a rung is not faster, and what of its resources and counters goes with it."""
+    """Yield that a rung is not faster, and which resources and counters explain it."""
     yield "It is slower." if is_slower else "That is hardly a difference."
     held = list(_held(record, name, other, dtype))
     yield from held
@@ -119,7 +119,7 @@ def _why_not(record: Record, name: str, other: str, dtype: str, is_slower: bool)
 
 
 def _held(record: Record, name: str, other: str, dtype: str) -> Iterator[str]:
-    """That a multiprocessor holds fewer threads of a rung than of another."""
+    """Yield a sentence if a multiprocessor holds fewer threads of a rung than of another."""
     taken = {row["kernel"]: row for row in record["kernels"] if row["dtype"] == dtype}
     if name not in taken or other not in taken:
         return
@@ -136,7 +136,7 @@ def _held(record: Record, name: str, other: str, dtype: str) -> Iterator[str]:
 
 
 def price(rung: Rung) -> str:
-    """What of a rung's resources is more than that of the one it is held against."""
+    """Return which resources a rung takes more of than the one it is compared with."""
     counted = lessons.known()["rungs"]
     other = counted[rung.name]["against"] if rung.name in counted else None
     if other is None:
@@ -148,7 +148,7 @@ def price(rung: Rung) -> str:
 
 
 def product(record: Record, top: Point, text: str) -> str:
-    """The last step: matmul beside the last rung, over sizes."""
+    """Return the last step: matmul beside the last rung, by size."""
     last = max((rung for rung in RUNGS if top.dtype in rung.dtypes), key=lambda rung: rung.number)
     lines = []
     for n in record["sizes"]:
@@ -182,7 +182,7 @@ _RESOURCES = ("registers a thread", "shared memory a block")
 
 
 def counters(rung: Rung) -> str:
-    """What the emulator counted of a rung, beside the one that it is held against."""
+    """Return a table of the emulator's counters of a rung and of the one it is compared with."""
     document = lessons.known()
     counted = document["rungs"]
     if rung.name not in counted:
@@ -220,7 +220,7 @@ def _speed(row: Mapping[str, Any]) -> str:
 
 
 def digits(value: float) -> str:
-    """At least three digits, and none that means nothing."""
+    """Return a value with three digits, or without decimals from 1,000 up."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 

@@ -1,4 +1,4 @@
-"""Writes docs/host.md: products that begin in the host's memory, from the records.
+"""Write docs/host.md, products of arrays in the host's memory, from their records.
 
     python benchmarks/host_page.py
 
@@ -9,19 +9,17 @@ them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from pages import paragraph, table
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, gpu_of, paragraph, read, table
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "host.md"
-RESULTS = ROOT / "benchmarks" / "results"
+PAGE = DOCS / "host.md"
 RECORDS = tuple(
     RESULTS / f"host_{name}.json" for name in ("products_h100", "larger_h200", "products_h200")
 )
+PAGES = {PAGE: RECORDS}
 
 HEAD = """\
 # Arrays in the host's memory
@@ -85,7 +83,7 @@ def _measured(found: Mapping[str, Any]) -> list[str]:
     link = {name: f"{rate / 1e9:.1f}" for name, rate in found["link"].items()}
     gpu = found["machine"]["gpu"]
     parts = [
-        f"\n## Measured on an {gpu.split(',')[0]}\n\n",
+        f"\n## Measured on an {gpu_of(found)}\n\n",
         paragraph(
             f"{gpu}, {found['machine']['cores']} cores, "
             f"{found['date'][:10]}, by `python benchmarks/host_products.py`: medians, ours and "
@@ -165,11 +163,11 @@ def _small(found: Mapping[str, Any]) -> str:
     return paragraph(told) + "\n" + table(heading, lines, "lrrr") + "\n" + paragraph(behind)
 
 
-def main() -> int:
-    found, larger, other = (json.loads(path.read_text()) for path in RECORDS)
-    PAGE.write_text(page(found, larger, other))
-    return 0
+def main() -> None:
+    """Write the page."""
+    takes_no_options(__doc__)
+    PAGE.write_text(page(*map(read, RECORDS)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

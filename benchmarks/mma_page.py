@@ -1,29 +1,27 @@
-"""Writes docs/performance-mma.md: 16-bit products by ``mma.sync``, from the records.
+"""Write docs/performance-mma.md, 16-bit products by ``mma.sync`` beside Triton and CUTLASS.
 
     python benchmarks/mma_page.py
 
 The records are ``benchmarks/results/mma_*_h100.json``, as ``benchmarks/mma_products.py`` writes
-them. CUTLASS stands in the tables if all rows of a record have a time of it.
+them. The tables have CUTLASS if each row of a record has a time of it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from pages import paragraph, table
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, gpu_of, paragraph, read, table
 from triton_configs import CONFIGS
 
 from tilewise.bench.suites import SUITES
 from tilewise.bench.summary import geometric_mean
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance-mma.md"
-RESULTS = ROOT / "benchmarks" / "results"
+PAGE = DOCS / "performance-mma.md"
 RECORDS = tuple(RESULTS / f"mma_{name}_h100.json" for name in ("suites", "random", "random_8"))
+PAGES = {PAGE: RECORDS}
 LARGE = 4096  # rows of the square products that count as large
 
 NAMES = {
@@ -66,8 +64,8 @@ def page(suites: Row, drawn: Row, aligned: Row) -> str:
     """Return the page."""
     records = suites, drawn, aligned
     rivals = _rivals_of(suites)
-    gpu = suites["machine"]["gpu"].split(",")[0]
-    if any(record["machine"]["gpu"].split(",")[0] != gpu for record in records):
+    gpu = gpu_of(suites)
+    if any(gpu_of(record) != gpu for record in records):
         raise ValueError("the records are of several GPUs; the page speaks of one")
     parts = [
         HEAD.format(where=paragraph(WHERE.format(gpu=gpu)), triton=len(CONFIGS)),
@@ -168,7 +166,7 @@ def _means(records: Sequence[Row]) -> str:
 
 
 def _missing(record: Row) -> list[str]:
-    """What a record's command asked for and was not timed, in words."""
+    """Return in words what a record's command names and was not timed."""
     command, rows = record["command"], record["rows"]
     suites = {name: len(SUITES[name]) for name in SUITES if re.search(rf"\b{name}\b", command)}
     told = []
@@ -244,7 +242,7 @@ def _off(record: Row) -> str:
 
 
 def _way(row: Row) -> str:
-    """Ours, in few words."""
+    """Return in few words how tilewise computed a product."""
     return (
         str(row["ways"]["tilewise"])
         .replace("the kernel by mma.sync, ", "")
@@ -253,10 +251,11 @@ def _way(row: Row) -> str:
     )
 
 
-def main() -> int:
-    PAGE.write_text(page(*(json.loads(path.read_text()) for path in RECORDS)), encoding="utf-8")
-    return 0
+def main() -> None:
+    """Write the page."""
+    takes_no_options(__doc__)
+    PAGE.write_text(page(*map(read, RECORDS)), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Writes docs/performance-model.md: products in a model, from the records that there are.
+"""Write docs/performance-model.md, what products in a model cost, from their records.
 
     python benchmarks/model_page.py
 
@@ -9,18 +9,16 @@ them. A part of the page whose record is missing is left out.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pages import paragraph, table
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, gpu_of, paragraph, read, table
 
 from tilewise.gemm.chip import MEASURED_MEMORY
 
-ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "performance-model.md"
-RESULTS = ROOT / "benchmarks" / "results"
+PAGE = DOCS / "performance-model.md"
 Row = Mapping[str, Any]
 
 HEAD = """\
@@ -42,7 +40,7 @@ rival's time by ours: above 1, ours is faster.
 
 
 def records(folder: Path) -> dict[str, Row]:
-    """Return the records that there are, by their kind, or if there are several by the file's stem.
+    """Return the records in a folder by their kind, or if a kind has several by the file's stem.
 
     Raises
     ------
@@ -54,7 +52,7 @@ def records(folder: Path) -> dict[str, Row]:
         paths = sorted(folder.glob(f"{kind}_*.json"))
         gpus = set()
         for path in paths:
-            record = json.loads(path.read_text(encoding="utf-8"))
+            record = read(path)
             found[kind if len(paths) == 1 else path.stem] = record
             gpus.add(record["machine"]["gpu"])
             if record.get("tiny"):
@@ -86,14 +84,14 @@ def page(given: Mapping[str, Row]) -> str:
         if of_kind:
             parts.append(f"\n## {title}\n")
         for record in of_kind:
-            gpu = record["machine"]["gpu"].partition(",")[0]
+            gpu = gpu_of(record)
             heading = f"\n### {title} on an {gpu}\n" if len(of_kind) > 1 else ""
             parts += [f"{heading}\n", draw(record), "\n", _from(record)]
     return "".join(parts)
 
 
 def _from(record: Row) -> str:
-    """Where a part's figures come from."""
+    """Return where a part's figures come from: date, machine, versions, commands."""
     versions = record["versions"]
     told = (
         f"{record['dtype']}, {record['date'][:10]}, on {record['machine']['gpu']}, PyTorch "
@@ -111,7 +109,7 @@ def _from(record: Row) -> str:
 
 
 def _summaries(found: Sequence[Row], *, is_one: bool = False) -> str:
-    """A table of what was measured beside what it should be."""
+    """Return a table of ratios beside their goals."""
 
     def value(row: Row, key: str, goal: str) -> str:
         words = "at most" if row["is_cost"] else "at least"
@@ -236,8 +234,8 @@ def _models(record: Row) -> str:
 
 
 def _least_reading(record: Row) -> str:
-    """How long a decoding step reads weights at least; empty if the GPU's rate is not known."""
-    rate = MEASURED_MEMORY.get(record["machine"]["gpu"].split(",")[0])
+    """Return the least time to read a decoding step's weights; empty on an unknown GPU."""
+    rate = MEASURED_MEMORY.get(gpu_of(record))
     if rate is None:
         return ""
     block = record["block"]
@@ -329,10 +327,14 @@ PARTS: dict[str, tuple[str, Callable[[Row], str]]] = {
 }
 
 
-def main() -> int:
+PAGES = {PAGE: tuple(sorted(x for kind in PARTS for x in RESULTS.glob(f"{kind}_*.json")))}
+
+
+def main() -> None:
+    """Write the page."""
+    takes_no_options(__doc__)
     PAGE.write_text(page(records(RESULTS)), encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Draws docs/performance.md with its figure, and the pages of float32 and of float64, from results.
+"""Write docs/performance.md, its figure, and the pages of float32 and float64 from their records.
 
     tilewise bench --suite SUITE --dtype DTYPE --json bench_DTYPE_SUITE_h200.json
     tilewise bench --random COUNT --seed S --multiple M --dtype DTYPE --json random_DTYPE_h200.json
@@ -11,28 +11,25 @@ rungs in the figure are those of benchmarks/results/climb_h200.json, by ``tilewi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from pages import paragraph, table
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, gpu_of, paragraph, read, table
 
 from tilewise.bench import plot
 from tilewise.bench.suites import REAL_SUITES
 from tilewise.bench.summary import geometric_mean
 from tilewise.provenance import write_whole
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
 SLOWER = 0.95  # a ratio below it is counted
 CLIMB = RESULTS / "climb_h200.json"
-PAGE = ROOT / "docs" / "performance.md"
+PAGE = DOCS / "performance.md"
 FIGURE = PAGE.with_suffix(".png")
 SUITES_OF = {"bfloat16": ("square", "llm", "odd"), "float32": REAL_SUITES, "float64": REAL_SUITES}
-# By the page: the records that it is drawn from.
+# The records of each page, one after another.
 PARTS = {
-    (PAGE if dtype == "bfloat16" else ROOT / "docs" / f"performance-{dtype}.md"): [
+    (PAGE if dtype == "bfloat16" else DOCS / f"performance-{dtype}.md"): [
         RESULTS / f"bench_{dtype}_{suite}_h200.json" for suite in suites
     ]
     for dtype, suites in SUITES_OF.items()
@@ -42,17 +39,21 @@ RANDOM = tuple(
     for gpu in ("h200", "h100")
     for kind in ("bfloat16_8", "bfloat16", "float32", "float64")
 )
+PAGES = {
+    path: (*records, *RANDOM, CLIMB) if path == PAGE else tuple(records)
+    for path, records in PARTS.items()
+}
 
 
 def page(*records: Mapping[str, Any]) -> str:
-    """The whole of a page: of one record, or of several that were measured one after another."""
+    """Return a page of one record, or of several that were measured one after another."""
     rows = [row for record in records for row in record["rows"]]
     summaries = [found for record in records for found in record["summaries"]]
     record = {**records[0], "rows": rows, "commands": [each["command"] for each in records]}
     parts = [_opening(record), _summary(summaries, record)]
     if record["dtype"] == "bfloat16":
         parts.append(f"![TFLOP/s over size]({FIGURE.name})\n")
-        parts.append(_random([json.loads(path.read_text()) for path in RANDOM]))
+        parts.append(_random([read(path) for path in RANDOM]))
     parts.append(_method(record))
     for group in dict.fromkeys(row["group"] for row in record["rows"]):
         of_group = [row for row in record["rows"] if row["group"] == group]
@@ -71,7 +72,7 @@ def _opening(record: Mapping[str, Any]) -> str:
 
 
 def _made(record: Mapping[str, Any]) -> str:
-    """The commands that measured, and the versions of what took part."""
+    """Return the commands that measured, the driver, and the versions of all packages."""
     versions = ", ".join(f"{name} {version}" for name, version in record["versions"].items())
     return (
         "".join(f"    {command}\n\n" for command in record["commands"])
@@ -111,7 +112,7 @@ def _random(records: Sequence[Mapping[str, Any]]) -> str:
         (found,) = record["summaries"]
         ratios = [row["ratio"] for row in record["rows"]]
         lines.append([
-            record["machine"]["gpu"].split(",")[0], record["dtype"], found["group"],
+            gpu_of(record), record["dtype"], found["group"],
             str(found["products"]), f"{found['mean']:.3f}", f"{found['worst']:.3f}",
             f"{found['name']} {found['layout']}", str(sum(ratio < SLOWER for ratio in ratios)),
         ])  # fmt: skip
@@ -182,10 +183,11 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 
 
 def main() -> None:
-    square = json.loads(PARTS[PAGE][0].read_text())
-    plot.draw(square, FIGURE, json.loads(CLIMB.read_text()))
+    """Draw the figure, and write the pages."""
+    takes_no_options(__doc__)
+    plot.draw(read(PARTS[PAGE][0]), FIGURE, read(CLIMB))
     for path, records in PARTS.items():
-        write_whole(path, page(*(json.loads(each.read_text()) for each in records)).encode())
+        write_whole(path, page(*map(read, records)).encode())
 
 
 if __name__ == "__main__":

@@ -1,14 +1,13 @@
-"""Writes docs/projects.md, which kernels of public projects were run, from their record.
+"""Write docs/projects.md, which kernels of public projects the emulator runs, from their records.
 
     python benchmarks/projects_page.py
 
 The records are benchmarks/results/projects.json and project_counters_h200.json, as
-``benchmarks/projects.py``, ``benchmarks/project_counters.py`` and ``keep.py`` wrote them.
+``benchmarks/projects.py``, ``benchmarks/project_counters.py`` and ``keep.py`` write them.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -17,14 +16,16 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from command_line import takes_no_options
+from pages import DOCS, RESULTS, gpu_of, read
 from projects.unlike import unlike
 
 from tilewise.lens.metrics import EXACT
 
-ROOT = Path(__file__).parents[1]
-RECORD = ROOT / "benchmarks" / "results" / "projects.json"
-HARDWARE = ROOT / "benchmarks" / "results" / "project_counters_h200.json"
-PAGE = ROOT / "docs" / "projects.md"
+RECORD = RESULTS / "projects.json"
+HARDWARE = RESULTS / "project_counters_h200.json"
+PAGE = DOCS / "projects.md"
+PAGES = {PAGE: (RECORD, HARDWARE)}
 
 # Where a project is, and what of it is run.
 ABOUT = {
@@ -70,7 +71,7 @@ Compute, and compares the counters.
 
 
 def page(record: Mapping[str, Any], hardware: Mapping[str, Any]) -> str:
-    """Return the page: what came of it in all, a table a project, and what is not right.
+    """Return the page: how many are right, a table of each project, and what is wrong.
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def _hardware(rows: Sequence[Mapping[str, Any]], record: Mapping[str, Any]) -> s
     """Say for how many kernels the emulator's counters equal the hardware's."""
     counted = [each for row in rows if "equal" in (each := row["hardware"])]
     equal = sum(each["equal"] for each in counted)
-    gpu = str(record["machine"]["gpu"]).partition(",")[0]
+    gpu = gpu_of(record)
     return textwrap.fill(
         f"{len(counted)} of them were counted on an {gpu} too, under Nsight Compute "
         f"{record['ncu']} ({record['date'][:10]}), with the same arguments: in {equal}, the "
@@ -159,7 +160,7 @@ def _beside(hardware: Mapping[str, Any]) -> str:
 
 
 def _why(row: Mapping[str, Any]) -> list[str]:
-    """Why a row's counts follow the PTX, or differ from the hardware's; empty if neither."""
+    """Return why a row's counts follow the PTX, or differ from the hardware's; empty if neither."""
     hardware = row["hardware"]
     said = list(row.get("counted_why", ())) or [hardware.get("because", "")]
     if not hardware.get("equal", True):
@@ -170,7 +171,7 @@ def _why(row: Mapping[str, Any]) -> list[str]:
 
 
 def _notes(row: Mapping[str, Any]) -> list[str]:
-    """The note on a row where a result, a finding or a count is not as it should be."""
+    """Return the note on a row that has a wrong result, a finding or a differing count."""
     said = [_sentence(row["fault"])] if row["fault"] else [f"`{x}`" for x in row["findings"][:1]]
     if not row["right"] and not row["fault"]:
         said.append(_short(row["error"]))
@@ -185,10 +186,15 @@ def _sentence(text: str) -> str:
 
 
 def _short(error: str) -> str:
-    """The first line of an error."""
+    """Return the first line of an error."""
     return f"`{error.splitlines()[0]}`"
 
 
+def main() -> None:
+    """Write the page."""
+    takes_no_options(__doc__)
+    PAGE.write_text(page(read(RECORD), read(HARDWARE)), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    records = (json.loads(each.read_text()) for each in (RECORD, HARDWARE))
-    PAGE.write_text(page(*records), encoding="utf-8")
+    main()
