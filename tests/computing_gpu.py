@@ -134,10 +134,17 @@ def _there(
     """Elements in this process's memory; those of bfloat16 as uint16."""
     if not all(shape):
         return np.empty(shape, np.uint16 if dtype == "bfloat16" else dtype)
-    size = ITEM_SIZES[dtype]
+    kind = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
+    return array_at(address, shape, tuple(ITEM_SIZES[dtype] * x for x in strides), kind)
+
+
+def array_at(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]
+) -> npt.NDArray[Any]:
+    """An array in this process's memory; ``strides`` are in bytes."""
     interface = {
-        "data": (address, False), "shape": shape, "strides": tuple(size * x for x in strides),
-        "typestr": "<u2" if dtype == "bfloat16" else np.dtype(dtype).str, "version": 3,
+        "data": (address, False), "shape": shape, "strides": strides, "typestr": kind.str,
+        "version": 3,
     }  # fmt: skip
     return np.asarray(type("Interface", (), {"__array_interface__": interface})())
 

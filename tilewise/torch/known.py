@@ -9,7 +9,7 @@ Dynamo checks its guards, compares all tensors with those of the earlier call.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from operator import or_
 from typing import Any
 
@@ -23,9 +23,10 @@ from tilewise.torch.column_sums import column_sums
 from tilewise.torch.operator import PLAIN
 
 Tensor = Any
-Multiplier = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[[Any], Any]], Any]
+Multiplier = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[..., Any]], Any]
 """A function that computes a product, called with what decides the launches besides the tensors,
-the tensors, and a function that multiplies if the product is not known."""
+the tensors, and a function that multiplies them if the product is not known; this one also takes
+``key``, by which the launches are kept."""
 
 LAYERS = 4096
 
@@ -58,7 +59,7 @@ class LookedUp:
         self,
         how: tuple[Hashable, ...],
         tensors: Sequence[Tensor],
-        multiply: Callable[[Key | None], Any],
+        multiply: Callable[..., Any],
     ) -> Any:
         """Return the results of a product.
 
@@ -69,12 +70,13 @@ class LookedUp:
         tensors : sequence of Tensor
             In the order of :func:`tilewise.arrays.repeat.find`.
         multiply : callable
-            Computes the product if it is not known, and keeps it by the key that it is given.
+            Called as ``multiply(*tensors, key=key)`` if the product is not known; keeps its
+            launches by the key, unless that is None.
         """
         key, again, addresses = look((*how, is_invariant(None)), tensors)
         result = None if again is None else again.run(addresses)
         if result is None:
-            result = multiply(key)
+            result = multiply(*tensors, key=key)
             again = None if key is None else kept(key)
         self.records.append(PLANNED if again is None else again)
         return result
@@ -137,9 +139,9 @@ class Known:
         """Return a function that launches the products again, one at each call."""
         records = iter(self.records)
 
-        def again(_: Any, tensors: Sequence[Tensor], multiply: Callable[[Key | None], Any]) -> Any:
+        def again(_: Any, tensors: Sequence[Tensor], multiply: Callable[..., Any]) -> Any:
             found = next(records).run([*map(POINTER, tensors)])
-            return multiply(None) if found is None else found
+            return multiply(*tensors, key=None) if found is None else found
 
         return again
 
@@ -331,15 +333,16 @@ def gradient_of_x(
 ) -> Tensor:
     """Return G W, the gradient of X by that of X W^T, plus ``onto``, X's other gradient."""
     if onto is None:
-        return product(OF_X, (g, weight), lambda key: answer(g, weight, key=key))
-    return product(
-        OF_X_ADDED, (g, weight, onto), lambda key: answer(g, weight, onto, beta=1.0, key=key)
-    )
+        return product(OF_X, (g, weight), answer)
+    return product(OF_X_ADDED, (g, weight, onto), _added)
+
+
+_added = partial(answer, beta=1.0)
 
 
 def gradient_of_bias(product: Multiplier, g: Tensor, dtype: Any) -> Tensor:
     """Return the sums of the rows of G, the gradient of a bias by that of X W^T + bias."""
-    return product(("column sums", dtype), (g,), lambda key: column_sums(g, dtype, key))
+    return product(("column sums", dtype), (g,), partial(column_sums, dtype=dtype))
 
 
 def gradient_of_weight(
@@ -349,16 +352,15 @@ def gradient_of_weight(
 
     Autograd copies a gradient that has other strides than its parameter.
     """
-
-    def multiply(key: Key | None) -> Tensor:
-        lines = [y.unsqueeze(0) if y.ndim == 1 else y.flatten(0, -2) for y in (g, x)]
-        # A later call gets the addresses of G and X, and so a copy can't be launched again.
-        if any(y.data_ptr() != z.data_ptr() for y, z in zip(lines, (g, x), strict=True)):
-            key = None
-        if is_by_columns:
-            lines.reverse()
-        return answer(*lines, transpose_a=True, key=key)
-
     if is_by_columns:
-        return product(OF_WEIGHT_BY_COLUMNS, (x, g), multiply).mT
-    return product(OF_WEIGHT, (g, x), multiply)
+        return product(OF_WEIGHT_BY_COLUMNS, (x, g), _transposed).mT
+    return product(OF_WEIGHT, (g, x), _transposed)
+
+
+def _transposed(a: Tensor, b: Tensor, key: Key | None) -> Tensor:
+    """Return A^T B of matrices, or of batches of rows, or of single rows."""
+    rows = [x.unsqueeze(0) if x.ndim == 1 else x.flatten(0, -2) for x in (a, b)]
+    # A later call gets the addresses of A and B, and so a copy can't be launched again.
+    if any(x.data_ptr() != y.data_ptr() for x, y in zip(rows, (a, b), strict=True)):
+        key = None
+    return answer(*rows, transpose_a=True, key=key)

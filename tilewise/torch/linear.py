@@ -8,12 +8,13 @@ import torch
 
 from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route
 from tilewise.arrays.fusion import Asked
+from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
 from tilewise.torch.column_sums import column_sums
+from tilewise.torch.gradient import Sides
 from tilewise.torch.known import (
     CallsByWeight,
-    Known,
     Latest,
     LookedUp,
     Multiplier,
@@ -119,7 +120,7 @@ def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: 
     """Multiply by kernels, which add the bias, and let autograd record it if ``is_recorded``."""
     given = (x, weight) if bias is None else (x, weight, bias)
 
-    def multiply(key: Any) -> Tensor:
+    def multiply(*_: Tensor, key: Key | None) -> Tensor:
         check(x, weight, bias)
         asked = None if bias is None else Asked(_BIASED.traced, (bias,))
         with torch.no_grad():
@@ -178,7 +179,11 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
         of_x = None if weight is None else matmul(of_d, weight)
-        of_weight = None if x is None else _of_weight(of_d, x, is_by_columns)
+        of_weight = None
+        if x is not None:
+            shapes = x.shape, (of_d.shape[-1], x.shape[-1])
+            sides = Sides(shapes, x.dtype, (False, True), (False, is_by_columns), 1.0)
+            of_weight = sides.of_b(of_d, x, matmul)
         return of_x, of_weight, of_bias, None, None
 
 
@@ -197,16 +202,22 @@ def _gradients(
         of_bias = column_sums(of_d, of_d.dtype)
     has_sums = of_bias is not None and g is of_d and g.ndim > 1
     given = [each for each in (g, x, weight) if each is not None]
-    form, known = (x is None, weight is None, has_sums, is_by_columns), latest.known
-    if known is not None and known.is_whole:  # as `by_products` does it, in less time
-        addresses = known.addresses(form, given)
-        if addresses is not None:
-            of_x, of_weight = _again(known, addresses, x, weight, is_by_columns)
-            if (of_x is None) is (weight is None) and (of_weight is None) is (x is None):
-                of_sums = known.records[-1].run(addresses[:1]) if has_sums else of_bias
-                if has_sums and of_sums is None:
-                    of_sums = column_sums(g, g.dtype)
-                return of_x, of_weight, of_sums
+    form, known = (weight is None, x is None, not has_sums, is_by_columns), latest.known
+    if known is not None and known.is_whole and (at := known.addresses(form, given)) is not None:
+        # What `by_products` does with `compute`, without a call and a look at the tensors for each
+        # product, because short backward passes wait for the host.
+        of_x = of_weight = of_sums = None
+        records = iter(known.records)
+        if weight is not None:
+            of_x = next(records).run([at[0], at[-1]])
+        if x is not None:
+            of_weight = next(records).run(at[1::-1] if is_by_columns else at[:2])
+        if has_sums:
+            of_sums = next(records).run(at[:1])
+        if (of_x is None, of_weight is None, of_sums is None) == form[:3]:  # none is planned anew
+            if is_by_columns and of_weight is not None:
+                of_weight = of_weight.mT
+            return of_x, of_weight, of_sums if has_sums else of_bias
 
     def compute(product: Multiplier) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return (
@@ -219,32 +230,6 @@ def _gradients(
         latest, form, given, compute
     )
     return found
-
-
-def _again(
-    known: Known, addresses: list[int], x: Tensor | None, weight: Tensor | None, is_by_columns: bool
-) -> tuple[Tensor | None, Tensor | None]:
-    """Return the gradients of X and of the weight; None where they have to be planned anew.
-
-    The records of ``known`` are those of X's gradient, the weight's and the bias's, as far as they
-    are needed; ``addresses`` are those of G, X and the weight, as far as they are given.
-    """
-    of_x = of_weight = None
-    if weight is not None:
-        of_x = known.records[0].run([addresses[0], addresses[-1]])
-    if x is not None:
-        where = addresses[1::-1] if is_by_columns else addresses[:2]
-        of_weight = known.records[weight is not None].run(where)
-        of_weight = of_weight.mT if is_by_columns and of_weight is not None else of_weight
-    return of_x, of_weight
-
-
-def _of_weight(g: Tensor, x: Tensor, is_by_columns: bool) -> Tensor:
-    """Return the gradient of a weight, by products that autograd can record."""
-    g, x = (each.unsqueeze(0) if each.ndim == 1 else each.flatten(0, -2) for each in (g, x))
-    if is_by_columns:
-        return matmul(x, g, transpose_a=True).mT
-    return matmul(g, x, transpose_a=True)
 
 
 # ``_Layer.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.

@@ -102,7 +102,7 @@ def forward(layers: Layers, made: Trained, product: Multiplier) -> list[Tensor]:
     x, weights, biases, down, down_bias = layers
     is_gated = len(weights) == 2
 
-    def hidden_values(key: Key | None) -> Any:
+    def hidden_values(*_: Tensor, key: Key | None) -> Any:
         b = weights if is_gated else weights[0]
         asked = Asked(made.forward, biases, APART if is_gated else None)
         with torch.no_grad():
@@ -111,7 +111,7 @@ def forward(layers: Layers, made: Trained, product: Multiplier) -> list[Tensor]:
     hidden = product((HIDDEN, made.forward, is_gated), (x, *weights, *biases), hidden_values)
     first, last = hidden[0], () if down_bias is None else (down_bias,)
 
-    def result(key: Key | None) -> Any:
+    def result(*_: Tensor, key: Key | None) -> Any:
         asked = Asked(_BIASED, last) if last else None
         with torch.no_grad():
             return answer(first, down, transpose_b=True, asked=asked, key=key)
@@ -258,7 +258,7 @@ def _at_once(
     if needs.down_bias and facts.layers.down_bias is not None and (g is not of_y or g.ndim == 1):
         of_down_bias = reduced(of_y, *facts.layers.down_bias)
 
-    def gradient_of_sums(key: Key | None) -> Any:
+    def gradient_of_sums(*_: Tensor, key: Key | None) -> Any:
         return answer(g, down, asked=Asked(function, operands), key=key)
 
     def of_bias(product: Multiplier, g: Tensor, bias: Any) -> Tensor:
