@@ -66,14 +66,13 @@ def run(
             patch.setattr(execute, name, 64 << seed % 5)
         workspace = launcher.workspace(plan)
         base = channel.allocate(plan.memory + execute.COMPUTE_STREAMS * workspace)
-        memory = execute.Memory(base, workspace)
         if is_at_once:
             patch.setattr(at_once, "TINY", 500 * (seed % 3))
             patch.setattr(at_once, "TINY_RESULT", 500 * (seed // 3 % 3))
             patch.setattr(at_once, "MOST_BY_DRIVER", 1000 * (seed // 9 % 3))
-            at_once.execute(plan, p, matrices, channel, launcher, memory, COPIERS)
+            at_once.execute(plan, matrices, channel, launcher, base, COPIERS)
         else:
-            execute.execute(plan, p, matrices, channel, launcher, memory, helpers(COPIERS))
+            execute.execute(plan, matrices, channel, launcher, base, workspace, helpers(COPIERS))
     assert channel.allocated == plan.memory + 2 * 256
     return channel
 

@@ -13,9 +13,9 @@ import numpy as np
 
 from tilewise.host.channel import LEAST_BUFFER, Buffer, Channel, Kind, released
 from tilewise.host.copiers import Copiers, Copying
-from tilewise.host.execute import Launcher, Matrices, Memory
-from tilewise.host.matrices import Array, HostMatrix, packed
-from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Region, Step
+from tilewise.host.execute import Launcher, Matrices
+from tilewise.host.matrices import Array, packed
+from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, Region
 
 MOST = 128 << 20
 """The most bytes to and from the GPU of a product that is computed at once, and of its buffer."""
@@ -44,11 +44,10 @@ def is_for(plan: HostPlan, matrices: Matrices) -> bool:
 
 def execute(
     plan: HostPlan,
-    problem: HostProblem,
     matrices: Matrices,
     channel: Channel,
     launcher: Launcher,
-    memory: Memory,
+    base: int,
     copiers: Copiers,
 ) -> None:
     """Carry out a plan that :func:`is_for` takes; return when D is in the host's memory.
@@ -58,9 +57,10 @@ def execute(
     """
     with released(channel), _cancelled_on_error() as copies:
         buffer = channel.buffer(Kind.INWARD, 0, buffer_size(plan.memory))
-        stream, base = channel.stream(Kind.COMPUTE, 0), memory.base
+        stream = channel.stream(Kind.COMPUTE, 0)
         steps = list(plan.steps())
-        loads = list(_loads(steps, problem, matrices))
+        pieces = ((x.to, matrices.piece(x)) for x in steps if isinstance(x, CopyIn))
+        loads = [(region, x) for region, x in pieces if x.size]
         (product,) = (step for step in steps if isinstance(step, Compute))
         (store,) = (step for step in steps if isinstance(step, CopyOut))
 
@@ -92,7 +92,7 @@ def execute(
                     send(region.offset, region.offset + _bytes(x, region))
         launcher.launch(product, channel, stream, base, base + plan.memory)
         region = store.source
-        result = matrices.d.piece(store.batch, store.rows, store.columns, problem.d.by_rows)
+        result = matrices.piece(store)
         size, address = _bytes(result, region), base + region.offset
         if result.nbytes > TINY_RESULT and is_copied_by_driver(result, region):
             channel.copy_out(stream, address, 0, result.ctypes.data, 0, (1, size))
@@ -112,22 +112,6 @@ def execute(
 def buffer_size(least: int) -> int:
     """Return the bytes of the buffer, so large that few sizes of products need another one."""
     return max(LEAST_BUFFER, 1 << (least - 1).bit_length())
-
-
-def _loads(
-    steps: list[Step], problem: HostProblem, matrices: Matrices
-) -> Iterator[tuple[Region, Array]]:
-    """Yield each piece that travels to the GPU, and its region."""
-    layouts = {"A": problem.a, "B": problem.b, "C": problem.d}
-    given: dict[str, HostMatrix | None] = {"A": matrices.a, "B": matrices.b, "C": matrices.c}
-    for step in steps:
-        if isinstance(step, CopyIn):
-            matrix = given[step.matrix]
-            assert matrix is not None
-            by_rows = layouts[step.matrix].by_rows
-            piece = matrix.piece(step.batch, step.rows, step.columns, by_rows)
-            if piece.size:
-                yield step.to, piece
 
 
 def _there(buffer: Buffer, region: Region, like: Array) -> Array:

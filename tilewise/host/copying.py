@@ -19,7 +19,7 @@ import numpy as np
 from tilewise.host.channel import Buffer, Channel, Kind, Shape, Stream
 from tilewise.host.copiers import Copiers, Copying
 from tilewise.host.dependencies import Completion
-from tilewise.host.matrices import Array, HostMatrix, Part, packed, parts_of, pitch_of
+from tilewise.host.matrices import Array, Part, packed, parts_of, pitch_of
 from tilewise.host.plan import CopyIn, CopyOut, Region
 
 BUFFERS = {Kind.INWARD: 5, Kind.OUTWARD: 3}
@@ -173,11 +173,10 @@ class Storer:
         A stream of the channel.
     base : int
         The address at which regions begin in the GPU's memory.
-    target : HostMatrix
-    by_rows : bool
-        Whether the pieces' lines are rows.
+    piece_of : callable
+        A function that returns the view of a step's piece.
     is_direct : bool
-        Whether the driver copies straight to the target's memory.
+        Whether the driver copies straight to D's place.
     most : int
         The most bytes of a part.
     copiers : Copiers
@@ -188,30 +187,29 @@ class Storer:
         channel: Channel,
         stream: Stream,
         base: int,
-        target: HostMatrix,
-        by_rows: bool,
+        piece_of: Callable[[CopyOut], Array],
         is_direct: bool,
         most: int,
         copiers: Copiers,
     ) -> None:
-        self._channel, self._base, self._target, self._copiers = channel, base, target, copiers
-        self._by_rows, self._is_direct, self._most = by_rows, is_direct, most
+        self._channel, self._base, self._most, self._copiers = channel, base, most, copiers
+        self._piece_of, self._is_direct = piece_of, is_direct
         self._stream = stream
         self._coming: deque[tuple[Buffer, Part]] = deque()
         self._emptied: deque[tuple[Buffer, Copying]] = deque()
         self._buffers = 0
 
-    def store(self, step: CopyOut, waits: Sequence[Any]) -> Any:
-        """Enqueue the copies of a piece after these events; return the event after them."""
+    def store(self, step: CopyOut, waits: Sequence[Any]) -> Completion:
+        """Enqueue the copies of a piece after these events."""
         channel, stream, region = self._channel, self._stream, step.source
         for event in waits:
             channel.wait(stream, event)
-        piece = self._target.piece(step.batch, step.rows, step.columns, self._by_rows)
+        piece = self._piece_of(step)
         at = self._base + region.offset
         if self._is_direct:
             for ahead, host, host_pitch, shape in directly(piece, region):
                 channel.copy_out(stream, at + ahead, region.pitch, host, host_pitch, shape)
-            return channel.record(stream)
+            return Completion([channel.record(stream)])
         event = None
         for part in parts_of(piece, region.pitch, region.stride, self._most):
             buffer = self._buffer()
@@ -219,7 +217,7 @@ class Storer:
             channel.copy_out(stream, at + part.ahead, region.pitch, host, host_pitch, shape)
             buffer.event = event = channel.record(stream)
             self._coming.append((buffer, part))
-        return event
+        return Completion([event])
 
     def advance(self) -> bool:
         """Wait for the oldest copy to a buffer, and begin to empty it; False if there is none."""
@@ -320,7 +318,7 @@ class StorerThread:
         try:
             with self._current():
                 while (task := self._next()) is not None and not self._stops:
-                    task.done.enqueued([self._storer.store(task.step, task.waits)])
+                    task.done.enqueued(self._storer.store(task.step, task.waits).events)
                 if not self._stops:
                     self._storer.finish()
                     return

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, NamedTuple, Protocol, TypeGuard
+from typing import NamedTuple, Protocol, TypeGuard
 
 from tilewise.host.channel import BUFFER, LEAST_BUFFER, Channel, Kind, Stream, released
 from tilewise.host.copying import Helpers, Loader, Storer, StorerThread, directly
 from tilewise.host.dependencies import Completion, Dependencies
-from tilewise.host.matrices import HostMatrix
-from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Step
+from tilewise.host.matrices import Array, HostMatrix
+from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, Step
 
 DIRECT = 1
 """The index of the stream for copies from and to pinned matrices; 0 is that of buffers."""
@@ -20,21 +20,6 @@ BUFFERS_FULL = 12
 """The least number of times that a product fills a buffer; buffers are made small enough."""
 
 
-class Memory(NamedTuple):
-    """The GPU's memory that a product has.
-
-    Attributes
-    ----------
-    base : int
-        The address at which its regions begin; the workspaces follow them.
-    workspace : int
-        The bytes of a workspace; each stream of kernels has one.
-    """
-
-    base: int
-    workspace: int
-
-
 class Matrices(NamedTuple):
     """The matrices of a product in the host's memory; C is None unless it is read."""
 
@@ -42,6 +27,23 @@ class Matrices(NamedTuple):
     b: HostMatrix
     c: HostMatrix | None
     d: HostMatrix
+
+    def piece(self, step: CopyIn | CopyOut) -> Array:
+        """Return the view of a step's piece: (batch, lines, elements of a line)."""
+        matrix, by_rows = self._of(step)
+        return matrix.piece(step.batch, step.rows, step.columns, by_rows)
+
+    def goes_directly(self, step: CopyIn | CopyOut) -> bool:
+        """Return whether the driver copies a step's piece from or to its place on the host."""
+        matrix, by_rows = self._of(step)
+        return matrix.goes_directly(by_rows)
+
+    def _of(self, step: CopyIn | CopyOut) -> tuple[HostMatrix, bool]:
+        """Return a step's matrix, and whether lines are rows on the GPU, where C lies as D does."""
+        name = step.matrix if isinstance(step, CopyIn) else "D"
+        found = {"A": self.a, "B": self.b, "C": self.c, "D": self.d}[name]
+        assert found is not None
+        return found, (self.d if name == "C" else found).layout.by_rows
 
 
 class Launcher(Protocol):
@@ -60,11 +62,11 @@ class Launcher(Protocol):
 
 def execute(
     plan: HostPlan,
-    problem: HostProblem,
     matrices: Matrices,
     channel: Channel,
     launcher: Launcher,
-    memory: Memory,
+    base: int,
+    workspace: int,
     helpers: Helpers,
 ) -> None:
     """Carry out a plan's steps; return when D is in the host's memory.
@@ -72,12 +74,14 @@ def execute(
     Parameters
     ----------
     plan : HostPlan
-    problem : HostProblem
     matrices : Matrices
     channel : Channel
     launcher : Launcher
-    memory : Memory
-        The memory that the channel allocated; it is released at the end.
+    base : int
+        The address of the channel's allocation: the plan's regions begin there, and the workspaces
+        follow them. It is released at the end.
+    workspace : int
+        The bytes of a workspace; each stream of kernels has one.
     helpers : Helpers
 
     Raises
@@ -88,8 +92,7 @@ def execute(
         If a kernel failed.
     """
     with released(channel):
-        run = _Run(plan, problem, matrices, channel, launcher, *memory)
-        run.all(helpers)
+        _Run(plan, matrices, channel, launcher, base, workspace).all(helpers)
 
 
 class _Run:
@@ -98,17 +101,14 @@ class _Run:
     def __init__(
         self,
         plan: HostPlan,
-        problem: HostProblem,
         matrices: Matrices,
         channel: Channel,
         launcher: Launcher,
         base: int,
         workspace: int,
     ) -> None:
-        self._plan, self._problem, self._channel, self._launcher = plan, problem, channel, launcher
-        self._matrices = {"A": matrices.a, "B": matrices.b, "C": matrices.c}
-        self._target = matrices.d
-        self._by_rows = {"A": problem.a.by_rows, "B": problem.b.by_rows, "C": problem.d.by_rows}
+        self._plan, self._matrices = plan, matrices
+        self._channel, self._launcher = channel, launcher
         self._base, self._workspace = base, workspace
         self._has_pieces = _are_several(plan, CopyOut)
         self._overlaps = _are_several(plan, Compute)
@@ -117,32 +117,30 @@ class _Run:
 
     def all(self, helpers: Helpers) -> None:
         """Carry out every step."""
-        most = self._buffer_size()
-        copiers = helpers.copiers
+        matrices, copiers, most = self._matrices, helpers.copiers, self._buffer_size()
         staged = filter(self._is_staged, self._plan.steps())
         stream = self._stream(Kind.INWARD)
-        loader = Loader(self._channel, stream, self._base, staged, self._piece, most, copiers)
-        by_rows = self._problem.d.by_rows
-        is_direct = self._target.goes_directly(by_rows)
+        loader = Loader(self._channel, stream, self._base, staged, matrices.piece, most, copiers)
+        is_direct = matrices.d.goes_directly(matrices.d.layout.by_rows)
         stream = self._stream(Kind.OUTWARD, DIRECT if is_direct else 0)
-        storer = Storer(
-            self._channel, stream, self._base, self._target, by_rows, is_direct, most, copiers,
+        here = Storer(
+            self._channel, stream, self._base, matrices.piece, is_direct, most, copiers
         )  # fmt: skip
-        thread = None
+        storer: Storer | StorerThread = here
         try:
             if not is_direct and self._has_pieces:
-                thread = StorerThread(storer, helpers.current)
+                storer = StorerThread(here, helpers.current)
             for step in self._plan.steps():
                 if isinstance(step, CopyIn):
                     self._copy_in(step, loader)
                 elif isinstance(step, Compute):
                     self._compute(step)
                 else:
-                    self._copy_out(step, storer, thread)
-            (storer if thread is None else thread).finish()
+                    self._copy_out(step, storer)
+            storer.finish()
         except BaseException:
             loader.cancel()
-            (storer if thread is None else thread).cancel()
+            storer.cancel()
             raise
 
     def _buffer_size(self) -> int:
@@ -155,29 +153,23 @@ class _Run:
         return self._channel.stream(*((kind, index) if self._overlaps else (Kind.COMPUTE, 0)))
 
     def _is_staged(self, step: Step) -> TypeGuard[CopyIn]:
-        return isinstance(step, CopyIn) and _has_elements(step) and not self._direct(step)
-
-    def _direct(self, step: CopyIn) -> bool:
-        matrix = self._matrices[step.matrix]
-        assert matrix is not None
-        return matrix.goes_directly(self._by_rows[step.matrix])
-
-    def _piece(self, step: CopyIn) -> Any:
-        matrix = self._matrices[step.matrix]
-        assert matrix is not None
-        return matrix.piece(step.batch, step.rows, step.columns, self._by_rows[step.matrix])
+        return (
+            isinstance(step, CopyIn)
+            and _has_elements(step)
+            and not self._matrices.goes_directly(step)
+        )
 
     def _copy_in(self, step: CopyIn, loader: Loader) -> None:
         if not _has_elements(step):
             return
-        is_direct = self._direct(step)
+        is_direct = self._matrices.goes_directly(step)
         stream = self._stream(Kind.INWARD, DIRECT if is_direct else 0)
         waits = self._dependencies.before(stream, writes=step.to.cells)
         if is_direct:
             at = self._base + step.to.offset
             for event in waits:
                 self._channel.wait(stream, event)
-            for ahead, host, host_pitch, shape in directly(self._piece(step), step.to):
+            for ahead, host, host_pitch, shape in directly(self._matrices.piece(step), step.to):
                 self._channel.copy_in(stream, at + ahead, step.to.pitch, host, host_pitch, shape)
             done = self._done(stream)
         else:
@@ -200,12 +192,9 @@ class _Run:
         """Return the completion of the last step on a stream."""
         return Completion([self._channel.record(stream)] if self._overlaps else (), stream)
 
-    def _copy_out(self, step: CopyOut, storer: Storer, thread: StorerThread | None) -> None:
+    def _copy_out(self, step: CopyOut, storer: Storer | StorerThread) -> None:
         waits = self._dependencies.before(None, reads=step.source.cells)
-        done = (
-            Completion([storer.store(step, waits)]) if thread is None else thread.store(step, waits)
-        )
-        self._dependencies.after(done, reads=step.source.cells)
+        self._dependencies.after(storer.store(step, waits), reads=step.source.cells)
 
 
 def _are_several(plan: HostPlan, kind: type[Step]) -> bool:

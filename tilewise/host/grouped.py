@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tilewise.gemm.blocking import Span
 from tilewise.host.plan import (
+    ONE,
     Compute,
     CopyIn,
     CopyOut,
@@ -100,11 +101,10 @@ def _steps(p: HostProblem, group: int) -> Iterator[Step]:
 
     a = Region((0,), 0, pitches[0])
     b = Region((1,), rounded(once[0]) if p.a_is_one else 0, pitches[1])
-    one = Span(0, 1)
     if p.a_is_one:
-        yield CopyIn("A", one, rows, depth, a)
+        yield CopyIn("A", ONE, rows, depth, a)
     if p.b_is_one:
-        yield CopyIn("B", one, depth, columns, b)
+        yield CopyIn("B", ONE, depth, columns, b)
     for at, first in enumerate(range(0, p.batch, group)):
         batch = Span(first, min(first + group, p.batch))
         if not p.a_is_one:

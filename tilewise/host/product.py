@@ -23,7 +23,7 @@ from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.host import at_once, quick, resident
 from tilewise.host.choose import choose
 from tilewise.host.divided import TooLittleError
-from tilewise.host.execute import COMPUTE_STREAMS, Matrices, Memory, execute
+from tilewise.host.execute import COMPUTE_STREAMS, Matrices, execute
 from tilewise.host.launcher import MOST_WORKSPACE, GpuLauncher, Operation
 from tilewise.host.matrices import HostMatrix, MatrixLayout
 from tilewise.host.pages import ask_for_huge_pages
@@ -89,13 +89,13 @@ def multiply(
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:
                     raise
-        memory, helpers = Memory(base, workspace), helpers_of(gpu)
+        helpers = helpers_of(gpu)
         if at_once.is_for(plan, found):
-            at_once.execute(plan, problem, found, channel, launcher, memory, helpers.copiers)
+            at_once.execute(plan, found, channel, launcher, base, helpers.copiers)
             if key is not None:
                 quick.remember(key, call, gpu, plan, launcher, workspace)
         else:
-            execute(plan, problem, found, channel, launcher, memory, helpers)
+            execute(plan, found, channel, launcher, base, workspace, helpers)
     if target is not result:
         result[...] = target
     return result
