@@ -210,13 +210,21 @@ def one_library(arrays: Sequence[tuple[str, Array]]) -> Library:
 
 
 def dtypes(
-    library: Library, a: Array, b: Array, c: Array | None, outs: Sequence[Array], asked: Any
-) -> tuple[str, str]:
+    library: Library, a: Array, b: Array, c: Array | None, outs: Sequence[Array], asked: Any,
+    names: tuple[str, str] = ("a", "b"),
+) -> tuple[str, str]:  # fmt: skip
+    """Return the dtypes of A and B and of the result; raise TypeError if they don't go together.
+
+    ``names`` are those of A and B in messages.
+    """
     dtype = library.dtype_of(a)
     if dtype not in DTYPES:
-        raise TypeError(f"a has dtype {dtype}; {', '.join(DTYPES)} are supported")
+        raise TypeError(f"{names[0]} has dtype {dtype}; {', '.join(DTYPES)} are supported")
     if library.dtype_of(b) != dtype:
-        raise TypeError(f"a has dtype {dtype} and b {library.dtype_of(b)}; they must be the same")
+        raise TypeError(
+            f"{names[0]} has dtype {dtype} and {names[1]} {library.dtype_of(b)}; they must be the "
+            "same"
+        )
     if asked is not None:
         result = dtype_name(asked)
     else:

@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tilewise.arrays.call import check_out, check_places, one_library
+from tilewise.arrays.call import check_out, check_places, dtypes, one_library
 from tilewise.arrays.fusion import Asked, Fusion, asked, check_shape, fusion
-from tilewise.arrays.libraries import Array, Library, View, dtype_name
+from tilewise.arrays.libraries import Array, Library, View
 from tilewise.arrays.operands import operand_of
 from tilewise.devices import Device, check_device
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.grouped.product import OFFSET_TYPES, Grouped
-from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand
+from tilewise.gemm.product import ACCUMULATORS, Operand
 
 TAKEN = frozenset({"x", "w", "offsets", "out", "out_dtype", "device", "check_offsets", "epilogue"})
 """The names of the arguments of :func:`tilewise.grouped_matmul`, which no operand can have."""
@@ -91,7 +91,7 @@ def check(
         raise TypeError("out has None among its arrays; give all of them, or none")
     arrays = [("x", x), ("w", w), ("offsets", offsets), *(("out", each) for each in outs or ())]
     library = one_library(arrays)
-    dtype, result_dtype = dtypes(library, x, w, outs or (), out_dtype)
+    dtype, result_dtype = dtypes(library, x, w, None, outs or (), out_dtype, ("x", "w"))
     offset_dtype = library.dtype_of(offsets)
     if offset_dtype not in OFFSET_TYPES:
         raise TypeError(f"offsets has dtype {offset_dtype}; it takes int32 or int64")
@@ -113,30 +113,6 @@ def check(
         library, x, w, offsets, outs or (None,) * (1 if fused is None else 1 + len(fused.outs)),
         m, n, k, groups, of, shape, dtype, result_dtype, offset_dtype, fused,
     )  # fmt: skip
-
-
-def dtypes(
-    library: Library, x: Array, w: Array, outs: Sequence[Array], given: Any
-) -> tuple[str, str]:
-    """Return the dtypes of x and w and of the result; raise TypeError if they don't go together."""
-    dtype = library.dtype_of(x)
-    if dtype not in DTYPES:
-        raise TypeError(f"x has dtype {dtype}; {', '.join(DTYPES)} are supported")
-    if library.dtype_of(w) != dtype:
-        raise TypeError(f"x has dtype {dtype} and w {library.dtype_of(w)}; they must be the same")
-    if given is not None:
-        result = dtype_name(given)
-    else:
-        result = library.dtype_of(outs[0]) if outs else dtype
-    possible = tuple(dict.fromkeys((dtype, ACCUMULATORS[dtype])))
-    if result not in possible:
-        raise TypeError(
-            f"the result of {dtype} arrays can't be {result}; it can be {' or '.join(possible)}"
-        )
-    for each in outs:
-        if library.dtype_of(each) != result:
-            raise TypeError(f"out has dtype {library.dtype_of(each)}; the result has {result}")
-    return dtype, result
 
 
 def shapes(

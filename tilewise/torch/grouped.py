@@ -14,6 +14,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.arrays import dispatched, fusion, grouped
+from tilewise.arrays.call import dtypes
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.libraries import Array, dtype_name, library_of
 from tilewise.devices import Device
@@ -159,7 +160,7 @@ def _shaped(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Ten
     """Return a result without values, for graphs; raise the errors of a call."""
     library = library_of(x)
     assert library is not None
-    kind = grouped.dtypes(library, x, w, (), out_dtype)[1]
+    kind = dtypes(library, x, w, None, (), out_dtype, ("x", "w"))[1]
     *_, shape = grouped.shapes(tuple(x.shape), tuple(w.shape), tuple(offsets.shape))
     return x.new_empty(shape, dtype=getattr(torch, kind))
 

@@ -19,19 +19,13 @@ from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
 from tilewise.devices.emulator.memory.patterns import REMEMBERED, Addresses, SharedPattern
 from tilewise.devices.emulator.memory.storage import elements
+from tilewise.devices.emulator.ptx.types import UNSIGNED
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
-
-_UNSIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype("u1"),
-    2: np.dtype("u2"),
-    4: np.dtype("u4"),
-    8: np.dtype("u8"),
-}
 
 
 class SharedAccess:
@@ -225,7 +219,7 @@ class SharedAccess:
             return
         written = self.machine.shared.written
         assert written is not None
-        cells = elements(written, _UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather]
+        cells = elements(written, UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather]
         if (cells == int.from_bytes(b"\1" * self.dtype.itemsize, "little")).all():
             pattern.verified = self.machine.generation
             return
@@ -251,7 +245,7 @@ class SharedAccess:
         written = self.machine.shared.written
         assert written is not None
         full = int.from_bytes(b"\1" * self.dtype.itemsize, "little")
-        elements(written, _UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather] = full
+        elements(written, UNSIGNED[self.dtype.itemsize], self.count)[pattern.gather] = full
         pattern.verified = self.machine.generation
 
     def _report_nowhere(self, lanes: Lanes, rows: Index) -> None:

@@ -24,3 +24,7 @@ DTYPES: dict[str, Any] = {
     "pred": np.dtype(np.bool_),
 }
 """The NumPy dtype in which a value of each PTX type is held; bf16 and pairs are held as bits."""
+UNSIGNED: dict[int, np.dtype[Any]] = {
+    x.itemsize: x for x in map(np.dtype, ("u1", "u2", "u4", "u8"))
+}
+"""The dtype that holds the bits of a value, by its bytes."""

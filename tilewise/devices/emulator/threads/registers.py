@@ -21,7 +21,7 @@ from tilewise.devices.emulator.ptx.syntax import (
     Symbol,
     Vector,
 )
-from tilewise.devices.emulator.ptx.types import DTYPES, TYPE_BYTES
+from tilewise.devices.emulator.ptx.types import DTYPES, TYPE_BYTES, UNSIGNED
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op, Reader, Value, Writer
 from tilewise.devices.emulator.threads.special import special_reader
@@ -30,13 +30,7 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
     from tilewise.devices.emulator.ptx.program import Program
 
-_UNSIGNED: dict[int, np.dtype[Any]] = {
-    1: np.dtype("u1"),
-    2: np.dtype("u2"),
-    4: np.dtype("u4"),
-    8: np.dtype("u8"),
-}
-_ZERO = {width: dtype.type(0) for width, dtype in _UNSIGNED.items()}
+_ZERO = {width: dtype.type(0) for width, dtype in UNSIGNED.items()}
 
 
 KEPT = 16
@@ -137,7 +131,7 @@ class Registers:
         narrow = dtype.itemsize < width
         if dtype.itemsize > width:
             raise op.unsupported(f"operand {register.name} is narrower than {type_}")
-        unsigned, narrowed = _UNSIGNED[width], _UNSIGNED[dtype.itemsize]
+        unsigned, narrowed = UNSIGNED[width], UNSIGNED[dtype.itemsize]
 
         def read(lanes: Lanes) -> Value:
             value = values[slot]
@@ -246,16 +240,16 @@ def immediate(operand: Immediate, type_: str) -> Value:
         return np.bool_(operand.value)
     if operand.bits is not None:
         bits, width = operand.bits
-        exact = _UNSIGNED[width // 8].type(bits)
+        exact = UNSIGNED[width // 8].type(bits)
         if width == 8 * dtype.itemsize:
             return exact.view(dtype)
         number = exact.view(np.float64 if width == 64 else np.float32)
         if type_ in ("f32", "f64", "f16"):
             return dtype.type(number)
-        return _UNSIGNED[dtype.itemsize].type(bits & (1 << 8 * dtype.itemsize) - 1)
+        return UNSIGNED[dtype.itemsize].type(bits & (1 << 8 * dtype.itemsize) - 1)
     if type_ in ("f16", "f32", "f64"):
         if isinstance(operand.value, int) and type_ == "f16":
             return np.uint16(operand.value & 0xFFFF).view(np.float16)
         return dtype.type(operand.value)
     mask = (1 << 8 * dtype.itemsize) - 1
-    return _UNSIGNED[dtype.itemsize].type(int(operand.value) & mask).view(dtype)
+    return UNSIGNED[dtype.itemsize].type(int(operand.value) & mask).view(dtype)
