@@ -194,7 +194,7 @@ class BlockPlan:
             rows, columns = self._place(tile)
             order = range(self.pieces) if tile % 2 == 0 else range(self.pieces - 1, -1, -1)
             for at, piece in enumerate(order):
-                depth = _span(piece, self.block_k, p.k)
+                depth = span_of(piece, self.block_k, p.k)
                 for matrix, wanted in (("A", (rows, depth)), ("B", (depth, columns))):
                     if held.get(matrix) != wanted:
                         held[matrix] = wanted
@@ -214,7 +214,7 @@ class BlockPlan:
         if outer % 2:
             inner = count - 1 - inner
         i, j = (inner, outer) if self.by_columns else (outer, inner)
-        return _span(i, self.block_m, p.m), _span(j, self.block_n, p.n)
+        return span_of(i, self.block_m, p.m), span_of(j, self.block_n, p.n)
 
 
 def choose(problem: Problem, memory: int) -> BlockPlan:
@@ -334,5 +334,6 @@ def _even(size: int, block: int) -> int:
     return -(-size // _cuts(size, block)) if size else 1
 
 
-def _span(at: int, block: int, size: int) -> Span:
+def span_of(at: int, block: int, size: int) -> Span:
+    """Return the range of one block, where ``size`` rows or columns are cut into blocks."""
     return Span(at * block, min((at + 1) * block, size))

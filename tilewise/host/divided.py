@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewise.gemm import blocking
-from tilewise.gemm.blocking import BlockPlan, Problem, Span
+from tilewise.gemm.blocking import BlockPlan, Problem
 from tilewise.host.plan import (
     ONE,
     Compute,
@@ -158,7 +158,7 @@ def _steps(p: HostProblem, blocks: BlockPlan) -> Iterator[Step]:
             )  # fmt: skip
         else:
             yield CopyOut(
-                ONE, Span(*step.rows), Span(*step.columns),
+                ONE, step.rows, step.columns,
                 region(3 if is_rounded else 2, counts[2]),
             )  # fmt: skip
             counts[2] += 1

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tilewise.gemm.blocking import Span
+from tilewise.gemm.blocking import Span, span_of
 from tilewise.host.plan import (
     ONE,
     Compute,
@@ -145,8 +145,8 @@ class Strips:
         depth = Span(0, p.k)
         for at, pair in enumerate(pairs):
             wanted = ("A", pair[0]), (of_b, pair[1])
-            rows = _span(pair[0], self.height, p.m)
-            columns = _span(pair[1], self.width, p.n)
+            rows = span_of(pair[0], self.height, p.m)
+            columns = span_of(pair[1], self.width, p.n)
             for strip, lines in zip(wanted, (rows, columns), strict=True):
                 if strip in slots:
                     continue
@@ -196,7 +196,3 @@ def _arriving(held: list[int], passing: list[int]) -> Iterator[Pair]:
 def _bytes(p: HostProblem, step: CopyIn) -> int:
     item = {"A": p.a, "B": p.b, "C": p.d}[step.matrix].item
     return step.batch.size * step.rows.size * step.columns.size * item
-
-
-def _span(at: int, size: int, end: int) -> Span:
-    return Span(at * size, min((at + 1) * size, end))
