@@ -151,7 +151,8 @@ def tune(
     """Measure the offers that should be fastest, and keep the winner.
 
     :func:`tilewise.matmul` uses it from then on, in this process and in later ones, for products of
-    the same shape, strides, offsets and dtypes on GPUs of the same kind.
+    the same shape, strides, offsets and dtypes on GPUs of the same kind. A CUDA graph that was
+    captured before replays the launches that it captured.
 
     Parameters
     ----------

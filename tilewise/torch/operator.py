@@ -378,18 +378,10 @@ def _under_autocast(
     beta: float = 0.0,
     out_dtype: Any = None,
 ) -> Tensor:
-    """Cast the inputs as PyTorch casts those of ``torch.matmul``: all but float64."""
-    dtype = torch.get_autocast_dtype(device)
-
-    def cast(x: Tensor, to: Any) -> Tensor:
-        is_cast = x.is_floating_point() and x.dtype != torch.float64 and x.device.type == device
-        return x.to(to) if is_cast else x
-
+    """Cast the inputs, and multiply them without autocast."""
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST[device])):
-        return _operator(
-            cast(a, dtype), cast(b, dtype), None if c is None else cast(c, out_dtype or dtype),
-            alpha=alpha, beta=beta, out_dtype=out_dtype,
-        )  # fmt: skip
+        a, b, c = with_epilogue.cast(a, b, c, out_dtype, device)
+        return _operator(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
 
 
 _AUTOCAST = {

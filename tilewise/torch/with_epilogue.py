@@ -263,9 +263,14 @@ AUTOCAST = ("cpu", "cuda")
 """The types of devices that have it."""
 
 
-def cast(a: Tensor, b: Any, c: Tensor | None, out_dtype: Any) -> tuple[Tensor, Any, Any]:
-    """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64."""
-    place = a.device.type
+def cast(
+    a: Tensor, b: Any, c: Tensor | None, out_dtype: Any, device: str = ""
+) -> tuple[Tensor, Any, Any]:
+    """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64.
+
+    ``device`` is the type of the devices whose autocast it is; that of ``a`` if none is given.
+    """
+    place = device or a.device.type
     dtype = torch.get_autocast_dtype(place)
 
     def each(x: Tensor, to: Any) -> Tensor:
