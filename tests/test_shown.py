@@ -70,7 +70,7 @@ RESULTS: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
     "plan": (lambda: plan_on(of_shape(512, 512, 512, "bfloat16", "NN"), H200),
              ("the Hopper kernel", "grid", "workspace")),
     "tuned": (tuned, ("the model's choice", "ratio", "kept")),
-    "warmed": (lambda: Warmed("sm_90a", "H200", "/tmp", 3, 2, ("k: why",), 1 << 20, 1.5),
+    "warmed": (lambda: Warmed("sm_90a", "H200", "/tmp", 3, 2, 0, ("k: why",), 1 << 20, 1.5),
                ("3 kernels of H200", "1.0 MiB in /tmp", "k: why")),
     "trace": (lambda: record("tiled", 8, 8, 8, tile=4), ("tiled, 2 blocks", "(1, 1, 0)")),
     "watch": (lambda: tilewise.watch("tiled", 8, 8, 8, tile=4), ("tiled",)),

@@ -40,7 +40,9 @@ class Warmed(Shown):
     kernels : int
         The number of kernels.
     compiled : int
-        The number of kernels that were compiled now; the others were in the cache before.
+        The number of kernels that were compiled now, and are in the cache.
+    before : int
+        The number of kernels that were in the cache before.
     failures : tuple of str
         The reasons why kernels are not in the cache now, a line each; empty if all are.
     bytes : int
@@ -55,6 +57,7 @@ class Warmed(Shown):
     folder: str
     kernels: int
     compiled: int
+    before: int
     failures: tuple[str, ...]
     bytes: int
     seconds: float
@@ -176,7 +179,8 @@ def warm(
     else:
         kernels = list(every_kernel(chip, dtypes))
     missing = [kernel for kernel in kernels if _bytes(kernel, arch) is None]
-    done, lock = len(kernels) - len(missing), threading.Lock()
+    before, lock = len(kernels) - len(missing), threading.Lock()
+    done = before
     step(done, len(kernels))
 
     def one_more() -> None:
@@ -198,6 +202,7 @@ def warm(
         folder=folder,
         kernels=len(kernels),
         compiled=len(missing) - found.count(None),
+        before=before,
         failures=tuple(failures),
         bytes=sum(size for size in found if size is not None),
         seconds=time.perf_counter() - begun,

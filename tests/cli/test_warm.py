@@ -160,11 +160,17 @@ def test_a_size_that_is_none_is_told(size: Any) -> None:
         tilewise.warm([size], dtypes=["float64"])
 
 
-def test_a_cache_that_keeps_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_keeps_nothing_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(ahead, "compile_ahead", lambda *_, **__: [])
     found = tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"])
     assert not found.ok
     assert "disk full" in found.failures[0]
+    assert (found.compiled, found.before) == (0, 0)
+    main(["warm", "-m", "8", "-n", "8", "-k", "8", "--layout", "NN"])
+    assert "0 compiled in" in (said := capsys.readouterr().out)
+    assert ", 0 there before" in said
 
 
 @pytest.mark.parametrize(

@@ -102,12 +102,11 @@ def tuned(found: Tuned) -> None:
 def warmed(found: Warmed) -> None:
     """Print the number of kernels, the disk space, the time, and what went wrong."""
     out = console()
-    before = found.kernels - found.compiled - len(found.failures)
     out.print(found.title, style="bold")
     if found.why_arch:
         out.print(found.why_arch)
     out.print(
-        f"{found.compiled:,} compiled in {duration(found.seconds)}, {max(before, 0):,} there before"
+        f"{found.compiled:,} compiled in {duration(found.seconds)}, {found.before:,} there before"
     )
     out.print(f"{found.bytes / 2**20:.1f} MiB of kernels in {found.folder}", soft_wrap=True)
     for failure in found.failures:
