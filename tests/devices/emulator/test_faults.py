@@ -108,3 +108,13 @@ def test_counts_have_separators_and_indices_are_as_in_code(
     x = np.ones(1500, np.float32)
     report = kernel.launch(1, 1024, (x,), device=emulator, checks="collect")
     assert told in report.findings[0].message
+
+
+def test_a_race_with_one_of_several_readers_says_nothing_of_their_block() -> None:
+    source = 'extern "C" __global__ void grow(int* x) { x[0] += 1; }'
+    report = Kernel(source, "grow").launch(
+        4, 1, (np.zeros(1, np.int32),), device="emulator", checks="collect", global_races=True
+    )
+    told = str(report.findings[0])
+    assert "after the read of another thread (line 1)" in told
+    assert "of its block" not in told

@@ -236,10 +236,12 @@ class GlobalRaces:
         owner = self.machine.memory.nearest(address)
         place = Place(None, None) if owner is None else Place(owner.name, owner.place(address))
         threads = self._geometry.threads
-        other = int(conflict.earlier_lane) if conflict.earlier_lane >= 0 else conflict.lane
-        block = other // threads
-        whose = "another thread of its block"
-        if block != conflict.lane // threads:
+        other = int(conflict.earlier_lane)
+        if other < 0:  # one of several, of this block or of another
+            whose = "another thread"
+        elif other // threads == conflict.lane // threads:
+            whose = "another thread of its block"
+        else:
             whose = f"a thread of block {self._geometry.block_index(other)}"
         faults = self.machine.faults
         where = earlier.where(later.file)
