@@ -1,16 +1,16 @@
-"""Times many ways to compute random products, beside PyTorch: what a model is fitted to.
+"""Time many ways to compute random products, beside PyTorch, for the planner to be fitted to.
 
     python benchmarks/choices.py RECORD.json [--dtype bfloat16] [--count 100] [--seed 1]
     python benchmarks/choices.py RECORD.json --family general --k 16 64 256 1024 4096
 
-Of each product (``tilewise bench --random`` draws the same ones by the same --seed and --multiple),
-the ways that should be fastest and some of the others are timed in turn, in CUDA graphs where they
-are short, with inputs that the L2 cache does not hold. The record says of each way its family, its
-choices and its microseconds. ``--family`` takes the ways of that family alone, and ``--k`` gives
-the products these values of k in turn. ``--capability 80`` times what a GPU without Hopper's
-instructions would be given, on this one.
-benchmarks/fit_hopper.py fits the Hopper family's model to such records, and
-benchmarks/fit_general.py the general family's.
+``tilewise bench --random`` draws the same products by the same --seed and --multiple. For each
+product, the ways that should be the fastest and some of the others are timed in turn, short ones in
+CUDA graphs, with sets of operands that the L2 cache does not hold. The record has the family, the
+choices and the time in µs of each way. With ``--family`` only the ways of that family are timed,
+and with ``--k`` the products get these values of k in turn. With ``--capability 80`` the ways are
+those of a GPU without Hopper's instructions, timed on the GPU at hand.
+
+benchmarks/fit_hopper.py, fit_mma.py and fit_general.py fit their families' models to such records.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from tilewise.gemm.plan import FAMILIES, chip_of, offers
 from tilewise.gemm.steps import Plan, execute
 from tilewise.provenance import write
 
-FIRST, OTHERS, SLOWEST = 20, 24, 2.5  # ways of a product; and by how much more they may take
-ROUNDS, SECONDS = 3, 0.0015
+FIRST, OTHERS = 20, 24  # ways of a product: the fastest by the model, and some drawn others
+SLOWEST = 2.5  # the others' expected time is below so many times the fastest's
+ROUNDS, SECONDS = 3, 0.0015  # rounds, and the seconds of a round of one way
 TORCH = "torch"
 
 
 def shapes_of(drawn: Random, depths: Sequence[int]) -> list[Shape]:
-    """Return the products that are timed, with the given values of k in turn, if there are any."""
+    """Return the products that are timed; their k are ``depths`` in turn if there are any."""
     shapes = drawn.shapes()
     if not depths:
         return list(shapes)
@@ -83,7 +84,7 @@ def ways_of(
 
 
 def measure(shape: Shape, dtype: str, gpu: Gpu, ways: Sequence[Offer]) -> dict[str, Any]:
-    """Return a row of the record."""
+    """Time the ways to compute one product in turn with PyTorch, and return the record's row."""
     sets = operand_sets(shape, dtype, gpu)
     plans = [offer.make() for offer in ways]
     most = max(plan.workspace for plan in plans)
@@ -108,7 +109,7 @@ def measure(shape: Shape, dtype: str, gpu: Gpu, ways: Sequence[Offer]) -> dict[s
 def row_of(
     shape: Shape, ways: Sequence[Offer], times: Sequence[float], of_torch: float
 ) -> dict[str, Any]:
-    """Return a row of the record, of times in microseconds."""
+    """Return a row of the record; all times are in µs."""
     return {
         "m": shape.m, "n": shape.n, "k": shape.k, "layout": shape.layout, TORCH: of_torch,
         "ways": [
@@ -123,7 +124,7 @@ def _microseconds(seconds: Sequence[float]) -> float:
 
 
 def main() -> None:
-    """Measure, and write the record."""
+    """Measure, print the ratio and the regret of each product, and write the record."""
     parser = parser_of(__doc__)
     parser.add_argument("record", type=Path)
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")

@@ -1,23 +1,23 @@
-"""Chooses the Hopper kernels that the planner chooses from; needs no GPU.
+"""Choose the Hopper kernels that the planner may choose from; no GPU is needed.
 
     python benchmarks/choose_kernels.py RECORD [RECORD ...] [--layouts TN TT] [--kept 0.5] [--write]
     python benchmarks/choose_kernels.py RECORD [RECORD ...] --layouts NT --add 12 [--write]
 
-The records are those of ``benchmarks/choices.py``: a tiling that was timed on few products can't be
-judged, and is left out. For each layout, those tilings (with A and B swapped or not, which takes
-another kernel) are taken one by one that lower the loss most.
+The records are those of ``benchmarks/choices.py``. A tiling that was timed on few products can't be
+judged, and is left out. For each layout, tilings (with A and B swapped or not, which takes another
+kernel) are taken one by one, each time the one that lowers the loss most.
 
-The loss of the records' products is the time of what the model chooses, and not of the best that
-may be chosen: a tiling that the model would take where it is slow does harm. It is the measured
-time, or the model's, corrected for the product, where that tiling was not timed. Beside them,
-random products, a part of them with weights as language models have them, are timed by the model
-alone. Large losses count more than in proportion.
+The loss of the records' products is the time of the tiling that the model chooses, not of the best
+one: so a tiling that the model would choose for products on which it is slow raises the loss. The
+time is the measured one, or if that tiling was not timed the model's, corrected for the product.
+Random products, some with the weights of language models, are timed by the model alone. Large
+losses count more than in proportion.
 
-With --add, the present ways stay, and so many more are taken: those that the records alone speak
-for, where what was not timed is taken to be slow. For the more ways there are, the more of them the
-model takes for faster than they are. With --write, writes what
-:mod:`tilewise.gemm.families.hopper.tilings` reads. Prints the loss before and after; with --kept,
-also that of products that had no part in the choice.
+With --add, the present ways stay, and so many more are taken, judged by the records alone; a way
+that was not timed is assumed to be slow. (The more ways there are, the more of them the model
+expects to be faster than they are.) With --write, the file is written that
+:mod:`tilewise.gemm.families.hopper.tilings` reads. The loss is printed before and after, with
+--kept also that of products that had no part in the choice.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What the hardware counts beside what the emulator counts, on a GPU that lets itself be read.
+"""Compare the counters of Nsight Compute on a GPU with the emulator's, case by case.
 
     python benchmarks/counters.py [--json benchmarks/results/counters_h200.json] [--only WORDS]
 
-Every case of tilewise.lens.hardware_cases is launched once under Nsight Compute and once on the
-emulator, with the same arguments. Prints a row a case: equal, or which counters differ. Exits with
-1 if one differs that must be equal (EXACT of tilewise.lens.metrics) or the
-emulator's result is wrong, with 2 if the machine can't measure.
+Each case of tilewise.lens.hardware_cases is launched once under Nsight Compute and once on the
+emulator, with the same arguments. A row is printed for each case: equal, or which counters differ.
+The exit code is 1 if a counter differs that must be equal (EXACT of tilewise.lens.metrics) or a
+result of the emulator is wrong, and 2 if this machine's counters can't be read.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tilewise.provenance import write
 
 
 def main() -> None:
+    """Count on both, print the differences, and write the record."""
     parser = parser_of(__doc__)
     add_json(parser)
     parser.add_argument("--only", metavar="WORDS", help="cases with this in their name")

@@ -1,6 +1,7 @@
-"""CUTLASS's GEMM for the tensor cores of compute capability 8.0: its libraries, and their products.
+"""Build CUTLASS's GEMM for the tensor cores of compute capability 8.0, and call it.
 
-nvcc builds them of ``cutlass_sm80.cu`` and of CUTLASS's headers; that needs no GPU.
+nvcc builds a library for each dtype and layout from ``cutlass_sm80.cu`` and CUTLASS's headers; that
+needs no GPU.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SWIZZLES = 1, 2, 4, 8  # columns of tiles
 
 
 def library(folder: Path, dtype: str, layout: str, arch: str) -> Path:
-    """Return where the library for a dtype and a layout lies."""
+    """Return the path of the library for a dtype and a layout."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:12]
     return folder / f"cutlass_{arch}_{dtype}_{layout}_{digest}.so"
 
@@ -96,9 +97,9 @@ def _loaded(path: Path) -> Any:
 def ways(
     shape: Shape, dtype: str, folder: Path, arch: str, swizzles: Sequence[int] = SWIZZLES
 ) -> dict[str, Call]:
-    """Return what puts a product on PyTorch's current stream, by tiling and swizzle.
+    """Return functions that enqueue a product on PyTorch's current stream, by tiling and swizzle.
 
-    None where the library is not built, or does not take the product.
+    There are none if the library is not built or does not take the product.
     """
     path = library(folder, dtype, shape.layout, arch)
     if not path.exists() or not is_aligned(shape):

@@ -1,17 +1,18 @@
-"""Times products with an epilogue, beside the plain product and beside ``torch.compile``.
+"""Time products with an epilogue, beside the plain product and beside ``torch.compile``.
 
     python benchmarks/epilogues.py [--products 6144x4096,4096x14336] [--rows 1,512]
         [--cases "bias + gelu"] [--compile 12] [--limit 500] [--json FILE]
     python benchmarks/epilogues.py --tiny
 
-First it times the products of the suite llm: each case and the plain product in turn. Then, for as
-many of them as --compile says, it times each case beside the same expression by ``torch.compile``
-with ``mode="max-autotune-no-cudagraphs"``, which takes up to 20 s a product, as it times many
-kernels first. These products are a random sample of the suite, the same one in every run.
+First, each case and the plain product are timed in turn, for the products of the suite llm. Then
+each case is timed beside the same expression by ``torch.compile`` with
+``mode="max-autotune-no-cudagraphs"``, which takes up to 20 s a product because it times many
+kernels first. --compile is the number of products of this second part: a random sample of the
+suite, the same one in every run.
 
-Every result of ours is checked against float64 before it is timed. The whole record is written
-anew after each product, so that nothing is lost if the process is ended. Exits with 1 if a result
-of ours is wrong, or something failed.
+Each result of tilewise is checked against float64 before it is timed. The record is written after
+each product, so that nothing is lost if the process is ended. The exit code is 1 if a result of
+tilewise is wrong or something failed.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ def sample(shapes: Sequence[Shape], count: int) -> list[Shape]:
 
 
 def compile_all(shapes: Sequence[Shape], cases: Sequence[Case], dtype: str, at: Stand) -> list[str]:
-    """Compile what the products need, and return what did not compile."""
+    """Compile the kernels of the products, and return what did not compile."""
     if at.gpu is None:
         return []
     asked = [product_of(shape, dtype) for shape in shapes]
@@ -113,7 +114,7 @@ class Run(ProductRun):
         )
 
     def record(self) -> Row:
-        """What was found until now."""
+        """Return what was measured until now, without its provenance."""
         return {
             "dtype": self.options.dtype, "mode": epilogues.MODE, "backend": self.options.backend,
             "method": self.at.method, "tiny": self.options.tiny, "not_measured": self.budget.left,

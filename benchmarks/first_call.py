@@ -1,18 +1,22 @@
-"""What the first call of ``tilewise.matmul`` with a new shape costs the host, beside PyTorch's.
+"""Time first calls of ``tilewise.matmul`` with new shapes on the host, beside PyTorch's.
 
     python benchmarks/first_call.py [--seed N] [--json FILE]
     python benchmarks/first_call.py --profile RUN
 
 Two runs: ``weight``, bfloat16 x W^T with a weight of 6144 x 4096 and 200 different numbers of rows
 from 1 to 4096; and ``random``, 150 float32 products with each side from 1 to 2000. Each run is
-timed call by call, ours and PyTorch's, each in a process of its own: ``empty``, with no
-kernel compiled before; ``cached``, in a new process with all of its kernels in the cache on disk;
-``others``, in the same process, as many other shapes; ``again``, the first shapes once more.
-Imports, the CUDA context and the libraries' handles are warmed up before, by a product of float64
-in an NN and an NT layout, and are shown apart.
+timed call by call, tilewise's and PyTorch's, each in a process of its own, in four modes:
 
-With ``--profile``, one run's kernels are compiled into a cache, and then a new process prints where
-the time of ``others`` goes, by cProfile.
+- ``empty``: no kernel is compiled yet.
+- ``cached``: a new process, with all kernels in the cache on disk.
+- ``others``: the same process, with as many other shapes.
+- ``again``: the same process, with the first shapes once more.
+
+Before, a product of float64 in an NN and an NT layout warms up imports, the CUDA context and the
+libraries' handles; their times are printed apart.
+
+With ``--profile``, one run's kernels are compiled into a cache, and then a new process prints by
+cProfile where the time of ``others`` is spent.
 """
 
 from __future__ import annotations
@@ -63,7 +67,7 @@ def _profile(name: str, seed: int, cache: Path) -> int:
 
 
 def table(run: Mapping[str, Any]) -> str:
-    """One run for people: a row a mode."""
+    """Return a run as a table, a row a mode: the total in s, the median and the longest in ms."""
     count = len(run["sizes"]["first"])
     lines = [
         f"{count} products, {run['dtype']} {run['layout']}, {run['what']}: "

@@ -1,13 +1,13 @@
-"""Fits the model of the general kernel to measured times; needs no GPU.
+"""Fit the model of the general kernel to measured times; no GPU is needed.
 
     python benchmarks/fit_general.py [--check] RECORD [RECORD ...]
 
 A record is what ``benchmarks/choices.py`` writes for one dtype; only its times of the general
 family are used. That script's options ``--family general --k 16 64 256 1024 4096`` time no other
 family, and products in which each constant (``tilewise.gemm.families.general.COSTS``) has a visible
-share. Prints the error of the present model, that of the constants that fit best, and that of a
-cross-validation, in which each of ``--folds`` parts of the times is predicted by constants fitted
-to the others. With ``--check`` nothing is fitted.
+share. Three errors are printed: that of the present model, that of the constants that fit best, and
+that of a cross-validation, in which each of ``--folds`` parts of the times is predicted by
+constants fitted to the others. With ``--check`` nothing is fitted.
 """
 
 from __future__ import annotations

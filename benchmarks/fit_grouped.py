@@ -1,12 +1,12 @@
-"""Fits the model of grouped products whose k is in groups to the times of all tiles.
+"""Fit the model of grouped products with groups of k to measured times; no GPU is needed.
 
     python benchmarks/fit_grouped.py [RECORD.json]
 
 The record is what ``benchmarks/grouped.py --form gradient --variants`` writes, by default
-``results/tiles_grouped_h200.json``. For each product it prints how much longer the tiles take
-that the model would choose than the fastest: with the constants that tilewise has, with fitted
-ones, and with those that were fitted to the other products. Only tiles within 35% of the fastest
-count, and times are compared within a product: what matters is which tiles come first.
+``results/tiles_grouped_h200.json``. For each product it prints the time of the tiles that the model
+would choose as a multiple of the fastest tiles': with tilewise's constants, with fitted ones, and
+with constants that were fitted to the other products. The fit uses only tiles within 35% of the
+fastest, and compares times within a product, because only the order of the tiles matters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from command_line import parser_of
 from grouped import product_of
-from scipy.optimize import least_squares
 
 from tilewise.bench.grouped import Case
 from tilewise.gemm.chip import H200
@@ -36,17 +35,18 @@ BOUNDS = {
 
 
 class Timed(NamedTuple):
-    """A product, and the seconds that it takes with each choice of tiles."""
+    """A product, and the seconds that it took with each choice of tiles."""
 
     product: Grouped
     seconds: dict[Tiles, float]
 
     def modelled(self, tiles: Tiles, costs: model.Costs) -> float:
+        """Return the seconds that the model expects of tiles."""
         seen = self.product.transposed if tiles.swapped else self.product
         return model.seconds(seen, tiles, H200, costs)
 
     def loss(self, costs: model.Costs) -> float:
-        """How many times as long as the fastest the tiles take that the model chooses."""
+        """Return the time of the tiles that the model chooses, by that of the fastest."""
         chosen = min(self.seconds, key=lambda x: self.modelled(x, costs))
         return self.seconds[chosen] / min(self.seconds.values())
 
@@ -65,7 +65,8 @@ def read(path: Path) -> list[Timed]:
 
 
 def fitted(products: Sequence[Timed]) -> model.Costs:
-    """Return the constants by least squares of the logarithms, the level of a product aside."""
+    """Return the constants by least squares of logarithms, each product's mean error apart."""
+    from scipy.optimize import least_squares  # optional, and only the fit needs it
 
     def costs_of(values: Sequence[float]) -> model.Costs:
         return model.OF_K._replace(**dict(zip(BOUNDS, map(float, values), strict=True)))
@@ -89,6 +90,7 @@ def fitted(products: Sequence[Timed]) -> model.Costs:
 
 
 def main() -> None:
+    """Fit, and print the constants and what the model's choices lose."""
     parser = parser_of(__doc__)
     parser.add_argument("record", nargs="?", type=Path, default=RECORD)
     products = read(parser.parse_args().record)

@@ -1,16 +1,18 @@
-"""Fits the costs of the Hopper kernel's model to measured times of random products; needs no GPU.
+"""Fit the model of the Hopper kernel to measured times of random products; no GPU is needed.
 
     python benchmarks/fit_hopper.py RECORD [RECORD ...] [--folds 4] [--evaluations 12] [--steps 30]
 
 A record is what ``benchmarks/choices.py`` writes: random products, each timed by many tilings. The
-products are parted into folds, and the model's choices for each fold are judged by constants that
-were fitted to the others: by their regret (the time of the tiling that the model chooses, by that
-of the best that was timed). Then the constants are fitted to all products, and printed.
+products are divided into folds, and the model's choices for each fold are made by constants that
+were fitted to the other folds. They are judged by their regret: the time of the tiling that the
+model chooses, as a multiple of the fastest one's that was timed. Then the constants are fitted to
+all products, and printed.
 
-They are fitted twice. At first to the times, by least squares: a tiling counts the more the nearer
-it is to its product's best, and an error that all tilings of a product share counts little: it
-changes no choice. From there to the choices: the loss is the regret of tilings that are chosen
-with probabilities, which fall by e for each 2% that a tiling is expected to take longer.
+They are fitted twice. The first fit is to the times, by least squares: a tiling weighs the more,
+the nearer it is to its product's fastest, and an error that all tilings of a product share weighs
+little, because it changes no choice. The second fit, from there on, is to the choices: the loss is
+the regret of tilings that are chosen with probabilities, which fall by a factor of e for each 2%
+that a tiling is expected to take longer.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Fits the model of the ``mma.sync`` kernel to measured times; needs no GPU.
+"""Fit the model of the ``mma.sync`` kernel to measured times; no GPU is needed.
 
     python benchmarks/fit_mma.py [--check] RECORD [RECORD ...]
 
 A record is what ``benchmarks/choices.py`` writes with ``--family mma --capability 80``: of products
-whose sizes are multiples of 8, and of others, whose matrices are not aligned. Prints the error of
-the present model, that of a cross-validation, in which each of ``--folds`` parts of the
-products is predicted by constants fitted to the others, and the constants that fit best
-(``tilewise.gemm.families.mma.model``). Then it prints how much slower than the fastest of the
-measured ways the planner's is: by the present model, and by the fitted one in the
+whose sizes are multiples of 8, and of others, whose matrices are not aligned. It prints the error
+of the present model, that of a cross-validation, in which each of ``--folds`` parts of the products
+is predicted by constants fitted to the others, and the constants that fit best
+(``tilewise.gemm.families.mma.model``). The regret is the time of the way that the planner chooses,
+as a multiple of the fastest measured way's: by the present model, and by the fitted one in the
 cross-validation.
 """
 

@@ -1,15 +1,15 @@
-"""Fits the model of tiles for float32 and float64 to measured ways; needs no GPU.
+"""Fit the model of tiles for float32 and float64 to measured times; no GPU is needed.
 
     python benchmarks/fit_simt.py [--check] [--folds 4] [FILE]
 
-The record has products of the suites and random ones, the ways by tiles to compute each that were
-timed on an H200, and the vendor's library's time. The constants of the model
-(``tilewise.gemm.families.simt.costs``: ``COSTS`` and ``FACTORS``) are varied together, by
-Gauss-Newton steps, to lessen the squares of the logarithms of expected by measured time: the ways
-that are nearly the fastest of their product weigh most, and each constant is held where it was by
-a weak spring. With ``--folds`` each share of the random products is foretold by what was fitted to
-the others. Prints the regret, a choice's time by that of the fastest way, and the constants. With
-``--check`` nothing is fitted.
+The record has products of the suites and random ones, the times on an H200 of ways to compute each
+by tiles, and the time of the vendor's library. The constants of the model
+(``tilewise.gemm.families.simt.costs``: ``COSTS`` and ``FACTORS``) are varied together by
+Gauss-Newton steps, which lessen the squares of the logarithms of expected by measured times. The
+ways that are nearly the fastest of their product weigh most, and a weak spring holds each constant
+near its present value. With ``--folds``, each share of the random products is predicted by
+constants fitted to the others. The regret (a choice's time as a multiple of the fastest way's) and
+the constants are printed. With ``--check`` nothing is fitted.
 """
 
 from __future__ import annotations
@@ -213,6 +213,7 @@ def show(words: str, chosen: Sequence[tuple[float, float, str]]) -> float:
 
 
 def main() -> None:
+    """Fit the constants of each dtype, and print them with the regrets."""
     parser = parser_of(__doc__)
     parser.add_argument("record", type=Path, nargs="?", default=RECORD)
     parser.add_argument("--check", action="store_true", help="only say what choices of now lose")

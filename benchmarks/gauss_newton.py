@@ -1,4 +1,4 @@
-"""Least squares for models with few constants; springs hold each near a value of its own."""
+"""Fit a model's few constants by least squares; a spring holds each near a value of its own."""
 
 from __future__ import annotations
 

@@ -1,17 +1,17 @@
-"""Times grouped products beside PyTorch's, and beside one dense product of as many rows.
+"""Time grouped products beside PyTorch's, and beside one dense product of as many rows.
 
     python benchmarks/grouped.py [--form forward gradient] [--random 10 --seed 1] [--quick]
         [--variants] [--major nk kn] [--dtype bfloat16] [--json FILE]
 
 The products are those of layers of real mixtures of experts, in decode and in prefill, with even
-and skewed loads; --random adds some of each form that are drawn. Every result is checked against
-float64 before it is timed. Ours and the rivals are timed in turn, with inputs in rotation, in CUDA
-graphs where they are short. With --variants, every choice of tiles is timed too, and the one of the
-model is compared with the fastest. With --quick, a part of the products is timed shortly: it takes
-less than a minute.
+and skewed loads; --random adds products that are drawn, for each form. Each result is checked
+against float64 before it is timed. tilewise and the rivals are timed in turn, with several sets of
+operands in rotation, short ones in CUDA graphs. With --variants, every choice of tiles is timed
+too, and the model's choice is compared with the fastest. With --quick, a third of the products is
+timed in shorter rounds, which takes less than a minute.
 
-A product that fails is recorded as failed, and the next one is timed. Exits with 1 if one failed or
-was wrong.
+A product that fails is recorded as failed, and the next one is timed. The exit code is 1 if one
+failed or was wrong.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ LEAST_DENSE = 512  # rows of a group in the mean, from which on a dense product 
 
 
 def product_of(case: Case, major: str, dtype: str) -> Grouped:
-    """Return what ``grouped_matmul`` is asked for."""
+    """Return the grouped product that ``grouped_matmul`` is called for."""
     n, k, rows, groups = case.n, case.k, case.rows, len(case.sizes)
     if case.form == GRADIENT:
         return Grouped(
@@ -77,7 +77,7 @@ def product_of(case: Case, major: str, dtype: str) -> Grouped:
 
 
 def by_plan(plan: Plan, gpu: Gpu) -> Call:
-    """Return what enqueues a plan."""
+    """Return a function that enqueues a plan's launches on PyTorch's current stream."""
     launches = prepare(plan, gpu)
 
     def call(x: Operands) -> None:
@@ -90,7 +90,7 @@ def by_plan(plan: Plan, gpu: Gpu) -> Call:
 
 
 def dense(case: Case, x: Operands) -> dict[str, Callable[[], object]]:
-    """Return one product of as many rows with the first weights, by PyTorch and by us."""
+    """Return a dense product of as many rows with the first weights, by PyTorch and by tilewise."""
     if case.form == GRADIENT or case.rows < LEAST_DENSE * len(case.sizes):
         return {}
     return {
@@ -100,7 +100,7 @@ def dense(case: Case, x: Operands) -> dict[str, Callable[[], object]]:
 
 
 def variants(product: Grouped, gpu: Gpu, chip: Chip) -> dict[str, Call]:
-    """Return every choice of tiles, the one that the model takes first."""
+    """Return every choice of tiles by its name, the model's choice first."""
     return {
         str(each.tiles): by_plan(hopper.plan(product, each.tiles, chip.multiprocessors), gpu)
         for each in model.ranked(product, chip)
@@ -108,7 +108,7 @@ def variants(product: Grouped, gpu: Gpu, chip: Chip) -> dict[str, Call]:
 
 
 def compile_all(cases: Sequence[tuple[Case, str]], gpu: Gpu, chip: Chip, options: Any) -> None:
-    """Compile what is timed, several kernels at a time."""
+    """Compile the kernels that are timed, several at a time."""
     plans = []
     for case, major in cases:
         product = product_of(case, major, options.dtype)
@@ -123,7 +123,7 @@ def compile_all(cases: Sequence[tuple[Case, str]], gpu: Gpu, chip: Chip, options
 
 
 def measure(case: Case, major: str, gpu: Gpu, chip: Chip, options: Any) -> Row:
-    """Return a row of the record."""
+    """Time one product, and return its row of the record; times are in seconds."""
     generator = torch.Generator("cuda").manual_seed(0)
     first = operands(case, options.dtype, major, generator)
     count = sets_to_rotate(first.bytes, gpu.l2_bytes)
@@ -187,7 +187,7 @@ def moved(case: Case, x: Operands) -> float:
 
 
 def told(row: Row) -> str:
-    """A row in words."""
+    """Return a row in words: times in µs, rates in TFLOP/s and TB/s."""
     head = f"{row['form']} {row['name']}, {row['load']}, {row['major']}:"
     if "failed" in row:
         return f"{head} FAILED: {row['failed']}"
@@ -267,7 +267,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def asked(options: argparse.Namespace) -> list[tuple[Case, str]]:
-    """Return the cases, and how the weights of each lie."""
+    """Return the cases that the options name, each with the layout of its weights."""
     cases = [case for form in options.form for case in layer_cases(form)]
     if options.quick:  # every third, which are decode and prefill, even and skewed, in turn
         cases = [case for i, case in enumerate(cases) if i % 3 == i // 3 % 3]

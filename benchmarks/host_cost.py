@@ -1,12 +1,12 @@
-"""What a call of ``tilewise.matmul`` costs the host, beside PyTorch's, on a GPU.
+"""Time what a call of ``tilewise.matmul`` costs the host, beside PyTorch's, on a GPU.
 
     python benchmarks/host_cost.py [--json FILE]
 
-Microseconds a call: the median of rounds of calls in a row with no wait between them, few enough
-that the queue of launches never fills, so that the kernels' own time is not in it. Then the
-stages of such a call, each by itself. Then seconds of first calls, kernel included, in a process
-where PyTorch has used the GPU: with no kernel compiled yet (cold), and with all of them in the
-cache on disk (warm).
+First, µs a call: the median of rounds of calls in a row without a wait. They are so few that the
+queue of launches never fills, so the kernels' own time is not included. Then the stages of such a
+call in µs, each by itself. Then first calls in seconds, with their kernels, in a process in which
+PyTorch has used the GPU: with no kernel compiled yet (cold), and with all kernels in the cache on
+disk (warm).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SHAPES = (
 
 
 def microseconds(work: Callable[[], object]) -> float:
-    """Of one call, in the median of the rounds."""
+    """Return the µs of one call, the median of the rounds, the first calls not counted."""
     for _ in range(CALLS):
         work()
     rounds = []
@@ -53,11 +53,13 @@ def microseconds(work: Callable[[], object]) -> float:
 
 
 def matrices(m: int, n: int, k: int) -> tuple[Any, Any]:
+    """Return random A and B of bfloat16 on the GPU."""
     a, b = torch.randn(m, k, device="cuda"), torch.randn(k, n, device="cuda")
     return a.bfloat16(), b.bfloat16()
 
 
 def calls() -> dict[str, float]:
+    """Return the µs of each kind of call, tilewise's and PyTorch's."""
     out: dict[str, float] = {}
     for size in (256, 1024):
         a, b = matrices(size, size, size)
@@ -101,7 +103,7 @@ def calls() -> dict[str, float]:
 
 
 def stages() -> dict[str, float]:
-    """Of ``tilewise.matmul(a, b)`` at 256^3; "the rest" has those that follow it in it."""
+    """Return the µs of each stage of a repeated call at 256^3; "the rest" contains all below it."""
     a, b = matrices(256, 256, 256)
     repeat.forget()
     d = tilewise.matmul(a, b)
@@ -124,6 +126,7 @@ def stages() -> dict[str, float]:
 
 
 def first_calls() -> dict[str, float]:
+    """Return the seconds of the first call of each shape, in this process."""
     torch.mm(*matrices(64, 64, 64))
     out = {}
     for m, n, k in SHAPES:
@@ -137,6 +140,7 @@ def first_calls() -> dict[str, float]:
 
 
 def in_a_new_process(cache: str) -> dict[str, float]:
+    """Return the seconds of first calls in a new process, with kernels cached in a folder."""
     answer = subprocess.run(
         [sys.executable, __file__, "--first-calls"],
         env={**os.environ, "TILEWISE_CACHE_DIR": cache},
@@ -149,6 +153,7 @@ def in_a_new_process(cache: str) -> dict[str, float]:
 
 
 def main() -> None:
+    """Measure, print and write the record."""
     parser = parser_of(__doc__)
     add_json(parser)
     parser.add_argument("--first-calls", action="store_true", help=argparse.SUPPRESS)

@@ -1,16 +1,21 @@
-"""Products that begin in the host's memory: how near they are to what the link allows.
+"""Time products of arrays in the host's memory, beside what the link and the kernel allow.
 
     python benchmarks/host_products.py [--json FILE]
     python benchmarks/host_products.py --larger float32:86603 --larger bfloat16:122474 --json FILE
 
-Without ``--larger``: the link's rate, pinned, each way and both at once; 8192 x 8192 x 8192 in
-float32 and bfloat16, from ordinary and from pinned memory, with PyTorch there and back, NumPy and
-the vendor's cublasXt in turn; small and middling products; batches of small ones; and what the
-first product of a process pays. What the link allows is the longest of: all of A and B one way,
-all of C the other way, and the kernel with its matrices on the GPU.
+Without ``--larger``, it measures
 
-With ``--larger``, square products within a budget of the GPU's memory beside the same product with
-all of it there, by the same kernels.
+- the link's rate in bytes/s from pinned memory, each way and both ways at once;
+- 8192 x 8192 x 8192 in float32 and bfloat16, from pageable and from pinned memory, in turn with
+  PyTorch (to the GPU and back), NumPy and the vendor's cublasXt;
+- small and middling products, and batches of small ones;
+- how much longer the first product of a process takes.
+
+The least time is the longest of: the copy of A and B, the copy of C, and the kernel with its
+matrices on the GPU.
+
+With ``--larger``, square products within a budget of the GPU's memory are timed beside the same
+products with all matrices there, by the same kernels. The exit code is 1 if a result is wrong.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from tilewise.provenance import write
 
 
 def main() -> int:
+    """Measure, print and write the record; return 1 if a result is wrong."""
     parser = parser_of(__doc__)
     add_json(parser)
     parser.add_argument("--larger", action="append", default=[], metavar="DTYPE:SIZE")
@@ -69,7 +75,7 @@ def main() -> int:
 
 
 def table(each: dict[str, Any]) -> str:
-    """One square product for people."""
+    """Return the times of a square product as a table, in ms."""
     least = each["least_seconds"]
     lines = [
         f"{each['dtype']} {each['size']}: "

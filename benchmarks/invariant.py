@@ -1,13 +1,13 @@
-"""Times invariant products beside our default and PyTorch's, with k divided and undivided.
+"""Time products with ``invariant=True`` beside the default and PyTorch's, k divided or not.
 
     python benchmarks/invariant.py [--products 6144x4096,4096x14336] [--rows 1,512]
         [--limit 300] [--json FILE]
     python benchmarks/invariant.py --tiny
 
-It takes the products of the suite llm, and times all contenders of a product in turn. For few rows
-it also times PyTorch's product with split-k off, by cuBLASLt. Every result of ours is checked
-against float64 before it is timed. The whole record is written anew after each product. Exits with
-1 if a result of ours is wrong, or something failed. ``pytest --device gpu
+The products are those of the suite llm, and all contenders of a product are timed in turn. For few
+rows, PyTorch's product by cuBLASLt without split-K is timed too. Each result of tilewise is checked
+against float64 before it is timed. The record is written after each product. The exit code is 1 if
+a result of tilewise is wrong or something failed. ``pytest --device gpu
 tests/gemm/test_invariant_gpu.py`` tests that a row has the same bits in any batch.
 """
 
@@ -38,7 +38,7 @@ from tilewise.gemm.plan import chip_of, kernels_of
 
 
 def compile_all(shapes: Sequence[Shape], dtype: str, at: Stand) -> list[str]:
-    """Compile what the products need, and return what did not compile."""
+    """Compile the kernels of the products, and return what did not compile."""
     if at.gpu is None:
         return []
     chip = chip_of(at.gpu)
@@ -55,7 +55,7 @@ class Run(ProductRun):
         self.rows: list[Row] = []
 
     def all(self, shapes: Sequence[Shape]) -> None:
-        """Measure products one by one."""
+        """Measure the products one by one, until the time is up."""
         start = time.monotonic()
         for failure in compile_all(shapes, self.options.dtype, self.at):
             say(failure)
@@ -68,7 +68,7 @@ class Run(ProductRun):
             self.keep()
 
     def record(self) -> Row:
-        """What was found until now."""
+        """Return what was measured until now, without its provenance."""
         return {
             "dtype": self.options.dtype, "method": self.at.method, "tiny": self.options.tiny,
             "not_measured": self.budget.left, "failures": self.failures,

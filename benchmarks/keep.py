@@ -1,23 +1,23 @@
-"""Writes records to benchmarks/results in the form that is kept: what the docs are drawn from.
+"""Write records to benchmarks/results in the form that is kept, without what nothing reads.
 
     python benchmarks/keep.py FILE.json ...
 
-``tilewise bench``, ``tilewise climb``, ``counters.py`` and ``mma_products.py`` write more than
-that: the times of single rounds, how each matrix lies in memory. Here a row is a line, and a figure
-has eight digits.
+The commands write more than is kept: the times of single rounds, how each matrix lies in memory. In
+the kept form a row is a line, and a figure has eight digits.
 """
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
+from command_line import parser_of
+from pages import RESULTS
+
 from tilewise.provenance import write_whole
 
-RESULTS = Path(__file__).parent / "results"
-# Of the rows of one list or another, what no page and no test reads.
+# Keys of rows that no page and no test reads.
 LEFT_OUT = frozenset(
     {
         "seconds_of_rounds", "launches_a_round", "in_graph", "in_turn", "sets", "storage", "batch",
@@ -25,13 +25,13 @@ LEFT_OUT = frozenset(
         "limits", "tried",
     }
 )  # fmt: skip
-# Of these rows, ``batch`` is the number of sequences, and is kept.
+# In rows of this list, ``batch`` is the number of sequences, and is kept.
 OF_BATCHES = "decoding"
 DIGITS = 8
 
 
 def kept(record: dict[str, Any]) -> dict[str, Any]:
-    """The record without what is left out of its rows, figures rounded."""
+    """Return the record without the keys that are left out of its rows, figures rounded."""
     return {
         key: [row_kept(row, key) if isinstance(row, dict) else row for row in value]
         if isinstance(value, list)
@@ -41,7 +41,7 @@ def kept(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def row_kept(row: dict[str, Any], of: str = "") -> dict[str, Any]:
-    """A row without what is left out; of the emulator's counts, those the hardware differs in."""
+    """Return a row in the kept form; the emulator's counts only if they are not the hardware's."""
     left_out = LEFT_OUT - {"batch"} if of == OF_BATCHES else LEFT_OUT
     found = {name: short(x) for name, x in row.items() if name not in left_out}
     if "emulator" in row and "hardware" in row:
@@ -51,7 +51,7 @@ def row_kept(row: dict[str, Any], of: str = "") -> dict[str, Any]:
 
 
 def short(value: Any) -> Any:
-    """``value`` with its floats rounded, also those inside it."""
+    """Return ``value`` with its floats rounded, also those in dictionaries."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
@@ -60,7 +60,7 @@ def short(value: Any) -> Any:
 
 
 def lines(record: dict[str, Any]) -> str:
-    """JSON, a row of a list to a line."""
+    """Return a record as JSON, each row of a list in a line."""
     parts = []
     for key, value in record.items():
         text = json.dumps(value, ensure_ascii=False)
@@ -72,8 +72,10 @@ def lines(record: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    for word in sys.argv[1:]:
-        path = Path(word)
+    """Write each record that is named on the command line to benchmarks/results."""
+    parser = parser_of(__doc__)
+    parser.add_argument("records", nargs="+", type=Path, metavar="FILE.json")
+    for path in parser.parse_args().records:
         text = lines(kept(json.loads(path.read_text())))
         write_whole(RESULTS / path.name, text.encode())
         print(f"{path.name}: {len(text):,} bytes")

@@ -1,4 +1,4 @@
-"""Counts on the emulator what each rung's lesson says, and prints it; needs no GPU.
+"""Count on the emulator what each rung's lesson says, and print it; no GPU is needed.
 
 python benchmarks/lessons.py [--json tilewise/ladder/lessons.json]
 """
@@ -12,6 +12,7 @@ from tilewise.provenance import write
 
 
 def main() -> None:
+    """Count, print a row a rung, and write the file that the lessons are read from."""
     parser = parser_of(__doc__)
     add_json(parser)
     options = parser.parse_args()

@@ -1,12 +1,13 @@
-"""Times the ways to compute products that the float32 and float64 model is fitted to.
+"""Time again the ways that the float32 and float64 model is fitted to, beside PyTorch.
 
     python benchmarks/measure_simt.py RECORD.json [--dtype float32]
 
 ``results/simt_h200.json`` has products of the suites and random ones, and for each some ways to
-compute it: tiles, copies of A and B, and parts of k. After a change of the kernels this times the
-same ways of the same products again, on the GPU at hand and in turn with PyTorch, and writes the
-record with the new times; benchmarks/fit_simt.py fits the model to it. Products that were timed in
-the steady state under the power limit keep their times, as what is timed here is short.
+compute it: tiles, copies of A and B, and parts of k. After a change of the kernels, this script
+times the same ways of the same products again, on the GPU at hand and in turn with PyTorch, and
+writes the record with the new times in µs; benchmarks/fit_simt.py fits the model to it. Products
+that were timed in the steady state under the power limit keep their times, because the rounds here
+are short bursts.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def ways_of(row: Row, tiles: list[str], offers: Iterable[Offer]) -> dict[str, Of
 
 
 def again(row: Row, ways: dict[str, Offer], measured: dict[str, Any]) -> Row:
-    """Return the row with what was measured."""
+    """Return the row with the measured times, in µs."""
     times = {words: way["us"] for words, way in zip(ways, measured["ways"], strict=True)}
     text = "; ".join(
         f"{words} {times[words]:.5g}" for words in sorted(times, key=times.__getitem__)

@@ -1,13 +1,13 @@
-"""What Nsight Compute's metrics say of each case, to find the one that is a counter's.
+"""Read candidate metrics of Nsight Compute for each case, to find the one of each counter.
 
     python benchmarks/metric_candidates.py [--only WORDS] [--json FILE] [--quiet] [--everything]
 
-For the launches of tilewise.lens.instruction_cases: every candidate metric that is not 0, beside
-the emulator's counters. Some cases go through one run of Nsight Compute together, and the file is
-written again after each run. With --everything, only each kernel's first case is launched, and
-asked for every metric of this GPU that may have to do with it, as ``ncu --query-metrics`` lists
-them. At the end, the metrics that most often say what a counter does. Exits with 2 if the machine
-can't measure, and with 1 if some case can't be launched.
+For each launch of tilewise.lens.instruction_cases, every candidate metric that is not 0 is printed
+beside the emulator's counters. One run of Nsight Compute takes several cases, and the file is
+written after each run. With --everything, only the first case of each kernel is launched, with
+every metric of this GPU that may be related, as ``ncu --query-metrics`` lists them. At the end, the
+metrics that most often equal each counter are printed. The exit code is 2 if this machine's
+counters can't be read, and 1 if some case can't be launched.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ _NO_COUNT = re.compile(r"cycles|throughput|average|pcsamp|ideal|stalled|pct|late
 
 
 def listed() -> set[str]:
-    """The metrics of this GPU, by ``ncu --query-metrics``; none where it says nothing."""
+    """Return the metrics of this GPU by ``ncu --query-metrics``; none if it prints none."""
     if (program := shutil.which("ncu")) is None:
         return set()  # and measuring says so
     done = subprocess.run([program, "--query-metrics"], capture_output=True, text=True, check=False)
@@ -108,9 +108,9 @@ def listed() -> set[str]:
 
 
 def candidates(there: set[str], everything: bool) -> list[str]:
-    """The metrics to ask for, of those that are there; one that ncu does not know costs a run.
+    """Return the metrics to read: a metric that ncu does not know costs a run.
 
-    What an instrumented instruction counts may be missing in the list.
+    ``there`` may lack the metrics that ncu counts by instrumented instructions.
     """
     is_whole = any("__sass_" in name for name in there)
     known = [
@@ -122,7 +122,7 @@ def candidates(there: set[str], everything: bool) -> list[str]:
 
 
 def shown(spec: Spec, found: Hardware, counted: dict[str, int]) -> list[str]:
-    """The lines that are printed of a case."""
+    """Return the lines that are printed for a case."""
     lines = [spec.name]
     for title, values in (("emulator", counted), ("ncu", dict(found.metrics))):
         chosen = {
@@ -135,7 +135,7 @@ def shown(spec: Spec, found: Hardware, counted: dict[str, int]) -> list[str]:
 
 
 def agreeing(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """By kernel, the metrics that say what a counter of the emulator does, in the most cases."""
+    """Return, for each kernel and counter, the metrics that equal it in the most cases."""
     lines = []
     for kernel, group in groupby(records, key=lambda record: record["name"].partition("-")[0]):
         cases = list(group)
@@ -156,13 +156,14 @@ def agreeing(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def groups(specs: Sequence[Spec], everything: bool) -> Iterator[list[Spec]]:
-    """The cases that go through Nsight Compute together, of one kernel each."""
+    """Yield the cases of one kernel each that one run of Nsight Compute takes together."""
     for _, of_kernel in groupby(specs, key=lambda spec: spec.kernel):
         mine = list(of_kernel)[: 1 if everything else None]
         yield from (mine[first : first + TOGETHER] for first in range(0, len(mine), TOGETHER))
 
 
 def main() -> None:
+    """Read the metrics, print them, and write the record after each run of Nsight Compute."""
     parser = parser_of(__doc__)
     add_json(parser)
     parser.add_argument("--only", metavar="WORDS", help="cases with this in their name")

@@ -1,31 +1,32 @@
-"""Times 16-bit products without Hopper's instructions, beside Triton's and CUTLASS's for sm_80.
+"""Time 16-bit products by ``mma.sync``, beside Triton's and CUTLASS's kernels for sm_80.
 
     python benchmarks/mma_products.py [--sizes 4096,8192] [--layouts NN,NT] [--suite square llm]
         [--random 100 --seed 1 --multiple 1] [--dtype bfloat16] [--json FILE [--resume]]
         [--fastest-of RECORD ...]
     python benchmarks/mma_products.py ... --build [--cutlass FOLDER/include]
 
-tilewise plans each product as for a GPU of compute capability 8.0 of the same size and clock. The
-rivals' kernels are compiled for 8.0 too: they use ``mma.sync`` and ``cp.async``. Of each rival, all
-its tilings are timed shortly for each product, and the fastest one is timed in turn with ours: in
-half of the rounds in one order, in the others in the reverse order. The vendor's product, which
-uses what the GPU has, is timed after them: it heats the GPU more, which slows who comes next. Every
-result that is timed was checked.
+tilewise plans each product for a GPU of compute capability 8.0 with the size and the clock of the
+GPU at hand. The rivals' kernels are compiled for 8.0 too: they use ``mma.sync`` and ``cp.async``.
+For each product, all tilings of a rival are timed briefly, and the fastest one is timed in turn
+with tilewise: half of the rounds in one order, the others in the reverse order. The vendor's
+product, which uses all instructions of the GPU, is timed after them, because it heats the GPU more
+and so slows the contender that follows. Each result is checked before it is timed.
 
-Where lines of a matrix are not 16 bytes apart, Triton's product is also timed of matrices that are
-padded by hand: "padded" by ``torch.nn.functional.pad``, and "copied" into zeros that stay, the
-result being copied back; all copies count.
+If the rows of a matrix are not multiples of 16 bytes apart, Triton's product is also timed with
+matrices that are padded by hand: "padded" by ``torch.nn.functional.pad``, and "copied" into zeros
+that are kept. The result is copied back, and the time includes all copies.
 
 With --fastest-of, Triton and CUTLASS are timed only in the ways that were the fastest of some
-product of these records, padded or not: that takes less than half of the time. Else Triton is timed
-in all of triton_configs.py, and CUTLASS in all tilings that are built.
+product of these records, padded or not, which takes less than half of the time. Otherwise Triton is
+timed in all configurations of triton_configs.py, and CUTLASS in all tilings that are built.
 
-With --resume, the products that FILE has are not timed again: so a run goes on that --budget ended,
+With --resume, the products of FILE are not timed again: it continues a run that --budget ended,
 also with other suites of the same dtype.
 
-With --build, what these products need is compiled, which takes no GPU, and nothing is timed. Else
-what --rivals lacks is compiled first, where Triton is installed; CUTLASS's where --cutlass says
-where its headers are. Exits with 1 if a result of ours is wrong.
+With --build, the rivals' kernels for these products are compiled, which takes no GPU, and nothing
+is timed. Otherwise the kernels that the folder of --rivals lacks are compiled first: Triton's if it
+is installed, CUTLASS's if --cutlass names the folder of its headers. The exit code is 1 if a result
+of tilewise is wrong.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class Contender:
 
 
 def ours(shape: Shape, dtype: str, gpu: Gpu, chip: Chip) -> Contender:
-    """Return tilewise's, as it would be planned on ``chip``."""
+    """Return tilewise's product as it is planned for ``chip``."""
     plan = plan_on(product_of(shape, dtype), chip)
     workspace = torch.empty(max(plan.workspace, 1), dtype=torch.uint8, device="cuda")
 
@@ -107,7 +108,7 @@ def ours(shape: Shape, dtype: str, gpu: Gpu, chip: Chip) -> Contender:
 
 
 def fastest(ways: dict[str, Call], sets: Sequence[Operands]) -> Contender | None:
-    """Return the fastest of a rival's ways, by a short timing; None where there are none."""
+    """Return the fastest of a rival's ways by a short timing; None if there are none."""
     once: dict[str, float] = {}
     for name, call in ways.items():
         try:
@@ -131,7 +132,7 @@ def fastest(ways: dict[str, Call], sets: Sequence[Operands]) -> Contender | None
 
 
 def _near(once: dict[str, float], factor: float) -> list[str]:
-    """Return those that may be as fast as the fastest one, the fastest first."""
+    """Return the ways that may be as fast as the fastest one, the fastest first."""
     limit = factor * min(once.values()) + NOISE
     return [name for name in sorted(once, key=once.__getitem__) if once[name] <= limit]
 
@@ -213,7 +214,7 @@ def both_ways(
 def measure(
     suite: str, shape: Shape, gpu: Gpu, chip: Chip, options: argparse.Namespace
 ) -> Row:  # fmt: skip
-    """Return a row of the record."""
+    """Time one product by all contenders, and return its row of the record."""
     dtype = options.dtype
     sets = operand_sets(shape, dtype, gpu)
     first = sets[0]
@@ -243,7 +244,7 @@ def measure(
 
 
 def with_times(flops: int, timed: dict[str, list[float]]) -> Row:
-    """Return what a row says of its times: seconds, speeds, and each rival's time by ours."""
+    """Return a row's seconds, TFLOP/s, and ratios: each rival's time by tilewise's."""
     found = {name: median(rounds) for name, rounds in timed.items()}
     row: Row = {
         "seconds": found, "tflops": {name: 1e-12 * flops / once for name, once in found.items()}
@@ -254,7 +255,7 @@ def with_times(flops: int, timed: dict[str, list[float]]) -> Row:
 
 
 def told(row: Row) -> str:
-    """A row in words."""
+    """Return a row in words, its speeds in TFLOP/s."""
     parts = [f"{row['suite']:8} {row['name']:18} {row['layout']}"]
     for name, speed in row["tflops"].items():
         ratio = "" if name == OURS else f" ({row['ratios'][name]:.3f})" if "ratios" in row else ""
@@ -287,7 +288,7 @@ def summaries(rows: Sequence[Row]) -> list[Row]:
 
 
 def products(options: argparse.Namespace) -> list[tuple[str, Shape]]:
-    """Return what is asked for, each with its suite."""
+    """Return the products that the options name, each with its suite."""
     storage = {"N": ROWS, "T": COLUMNS}
     found = [
         ("sizes", Shape(n, n, n, storage[layout[0]], storage[layout[1]]))
@@ -302,7 +303,7 @@ def products(options: argparse.Namespace) -> list[tuple[str, Shape]]:
 
 
 def resumed(path: Path, dtype: str, chip: Chip) -> list[Row]:
-    """Return the rows of a record, to which others are to be added; none where there is no file.
+    """Return the rows of a record that is to be continued; none if the file is missing.
 
     Raises
     ------

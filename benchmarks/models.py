@@ -1,4 +1,4 @@
-"""Times the models of examples/ by PyTorch and by tilewise: training, decoding; and their losses.
+"""Time training and decoding of the models of examples/ by PyTorch and tilewise; compare losses.
 
     python benchmarks/models.py [--stages training decoding losses] [--limit 150] [--json FILE]
     python benchmarks/models.py --limit 150 --json FILE --resume
@@ -6,18 +6,19 @@
 
 - training: a step (forward, backward, AdamW) of GPT-2 small, whose 50,257 words are not padded, by
   PyTorch, by ``torch.compile``, by tilewise, by tilewise under ``torch.compile``, and by PyTorch
-  with the vocabulary padded by hand to 50,304. The loss is part of what is compiled. A rival and
-  ours are timed in turn, step by step, and each step captured in a CUDA graph.
+  with the vocabulary padded by hand to 50,304. The loss is part of what is compiled. tilewise and a
+  rival are timed in turn, called step by step (eager) and captured in CUDA graphs.
 - decoding: one more position after 1,024, by a block of a Llama-like model, for several batches;
-  call by call, where the host may be the limit, and captured in CUDA graphs.
+  called one by one (eager), in which the host may be the limit, and captured in CUDA graphs.
 - losses: the losses of training steps on one batch, by PyTorch and by tilewise, for several seeds:
   a permutation test of whether the two are further apart than chance divisions of these curves.
 
-Before anything is timed, every linear layer's product and both its gradients are checked against
-float64, for the inputs that the model gives it, and then the products of its MLPs, with activations
-and derivatives in them. The whole record is written anew after each part: a pair of contenders, a
-batch, a seed. With --resume, what the file of --json has is not measured again; each part's row
-says on which GPU it was. Exits with 1 if a result of ours is wrong, or something failed.
+Before anything is timed, the product of each linear layer and both of its gradients are checked
+against float64 with the inputs that the model gives it, and then the products of its MLPs with
+their activations and derivatives. The record is written after each part: a pair of contenders, a
+batch, a seed. With --resume, the parts in the file of --json are not measured again; each row names
+the GPU that it was measured on. The exit code is 1 if a result of tilewise is wrong or something
+failed.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ class Run(ProductRun):
             self._resume(json.loads(options.json.read_text()))
 
     def _resume(self, record: Row) -> None:
-        """Take what an earlier run found, of the same options."""
+        """Take the parts of an earlier run's record; its options must be the same."""
         for key, value in self.asked().items():
             if record.get(key) != value:
                 raise SystemExit(
@@ -135,7 +136,7 @@ class Run(ProductRun):
         ]
 
     def all(self) -> None:
-        """Measure the stages that are asked for, but for what is known already."""
+        """Measure the stages that the options name, except for the parts that are known already."""
         parts: list[tuple[str, Callable[[], None]]] = []
         options = self.options
         if "training" in options.stages:
@@ -167,11 +168,11 @@ class Run(ProductRun):
                 torch.cuda.empty_cache()
 
     def autocast(self) -> Any:
-        """The context in which models are called."""
+        """Return the context in which models are called."""
         return torch.autocast(self.at.device, self.dtype, enabled=self.options.autocast)
 
     def train(self, rival: str, ours: str) -> None:
-        """A training step of GPT-2 by two contenders."""
+        """Time a training step of GPT-2 by two contenders."""
         for name in (rival, ours):
             if name not in self.steps:
                 step = self._step(name)
@@ -191,7 +192,7 @@ class Run(ProductRun):
             self.keep()
 
     def _step(self, name: str) -> Callable[[], object] | None:
-        """A contender's step; None where a product of ours is wrong."""
+        """Return a contender's step; None if a product of tilewise is wrong."""
         subject, batch, weights = self._gpt2(self.options.context, 0)
         kind = TORCH if "tilewise" not in name else OURS
         kind += ", padded" * ("padded" in name)
@@ -211,14 +212,14 @@ class Run(ProductRun):
         return "" if self.at.gpu is None else str(torch.cuda.get_device_name())
 
     def _is_right(self, name: str, model: Module, loss_of: Callable[[], Any]) -> bool:
-        """Whether the products of the model are right, which is checked once in a run."""
+        """Return whether the products of the model are right; it is checked once in a run."""
         if name not in self.right:
             training = Training(model, loss_of, self.autocast, 0.0)
             self.right[name] = self._checked(name, model, training.gradients)
         return self.right[name]
 
     def _checked(self, name: str, model: Module, run: Callable[[], object]) -> bool:
-        """Whether the products of our model are right: layer by layer, and as MLPs are computed."""
+        """Check a model's products, of each layer and MLP; return whether all are right."""
         shares = model_checks.linear_shares(model, run) | model_checks.fused_shares(run)
         self.checks[name] = found = model_checks.worst_share(shares)
         say(f"{name}: {found['products']} products, largest error {found['error_share']} of the "
@@ -226,7 +227,7 @@ class Run(ProductRun):
         return not found["wrong"]
 
     def decode(self, batch: int) -> None:
-        """One position more of the Llama-like block."""
+        """Time one more position of the Llama-like block, for a number of sequences."""
         context = self.options.context
         subject = llama_block.LlamaSubject(self.block, batch, context)
         torch.manual_seed(0)
@@ -254,7 +255,7 @@ class Run(ProductRun):
             return model(*given)
 
     def lose(self, seed: int) -> None:
-        """Losses of both for a seed."""
+        """Train both models for a seed, and note their losses."""
         subject, batch, weights = self._gpt2(self.options.losses_context, seed)
         found: dict[str, list[float]] = {}
         for name in (TORCH, OURS):
@@ -267,7 +268,7 @@ class Run(ProductRun):
         self.curves[str(seed)] = found
 
     def losses(self) -> Row | None:
-        """The curves compared, once there are those of enough seeds."""
+        """Return the comparison of the loss curves; None before there are enough seeds."""
         if len(self.curves) < models.LEAST_SEEDS:
             return None
         theirs, ours = ([x[name] for x in self.curves.values()] for name in (TORCH, OURS))
@@ -285,7 +286,7 @@ class Run(ProductRun):
         return self._made(gpt2.Gpt2Subject(sizes, self.options.batch, self.options.context))
 
     def _made(self, subject: Any) -> Module:
-        """A subject's model, whose random weights are made where they are used."""
+        """Return a subject's model with random weights, on the device on which it is used."""
         with torch.device(self.at.device):
             return subject.model()
 
@@ -297,7 +298,7 @@ class Run(ProductRun):
         return model
 
     def asked(self) -> Row:
-        """What decides what is measured."""
+        """Return the options and sizes that decide what is measured."""
         options = self.options
         return {
             "dtype": options.dtype, "autocast": options.autocast, "backend": options.backend,
@@ -307,7 +308,7 @@ class Run(ProductRun):
         }  # fmt: skip
 
     def record(self) -> Row:
-        """What was found until now."""
+        """Return what was measured until now, without its provenance."""
         return self.asked() | {
             "method": self.at.method, "not_measured": self.budget.left, "failures": self.failures,
             "checks": self.checks, "summaries": models.summaries(self.training, self.decoding),

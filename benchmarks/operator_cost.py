@@ -1,9 +1,10 @@
-"""What gradients, linear layers and PyTorch's dispatcher add to a call's cost for the host.
+"""Time what gradients, linear layers and PyTorch's dispatcher add to a call's cost on the host.
 
     python benchmarks/operator_cost.py [--device cuda] [--json FILE]
 
-Microseconds a call, of products too small to matter: the median of rounds of calls in a row, all
-calls in turn in each round, with no wait for the GPU between them.
+A figure is the µs of one call, the median of the rounds. A round calls one function --calls times
+in a row without a wait for the GPU, and all functions take turns. The products are so small that
+their own time does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SIZE = 16
 
 
 def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
-    """What is timed, by its name."""
+    """Return the functions that are timed, by name."""
     x, w, bias = (torch.randn(shape) for shape in ((SIZE, SIZE), (SIZE, SIZE), (SIZE,)))
     x, w, bias = (each.to(device, dtype) for each in (x, w, bias))
     leaf, of_d = torch.nn.Parameter(w), torch.randn(SIZE, SIZE).to(device, dtype)
@@ -68,7 +69,7 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
 def microseconds(
     timed: dict[str, Callable[[], object]], device: str, calls: int, rounds: int
 ) -> dict[str, float]:
-    """Of one call each, in the median of the rounds."""
+    """Return the µs of one call of each function, the median of the rounds after the first one."""
 
     def wait() -> None:
         if device == "cuda":
@@ -88,6 +89,7 @@ def microseconds(
 
 
 def main() -> None:
+    """Measure, print and write the record."""
     parser = parser_of(__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")

@@ -1,16 +1,16 @@
-"""Checks on a GPU what matmul launches on GPUs before it, and times it beside PyTorch's product.
+"""Check and time the kernels for older GPUs on a newer one, beside PyTorch's product.
 
     python benchmarks/other_arch.py [--arch sm_80] [--dtype float64] [--sizes 1024,4096]
         [--layouts NN,TN] [--random COUNT] [--ways N] [--seconds 0.03] [--json FILE]
 
-Kernels are planned and compiled for the other architecture; the driver makes machine code of their
-PTX for the GPU that is here. Every kernel with tensor cores for the dtype is checked in every
-layout and alignment, with k undivided and in parts; then random products as they are planned, with
-batches, strides, alpha and beta. What is timed last says that the code runs here, and how fast, not
-how fast it runs on the other GPU. (Of float64, a Hopper GPU does 64 multiply-adds a clock and
-multiprocessor by an ``mma`` of 8 x 8 x 4, as an A100 does, and 128 by larger ones.) With --ways,
-others of the ways to compute each product are timed beside the one that is planned. Exits with 1 if
-any result is wrong.
+Kernels are planned and compiled for the other architecture, and the driver makes machine code of
+their PTX for the GPU at hand. First, every kernel with tensor cores for the dtype is checked in
+every layout and alignment, with k undivided and in parts; then random products as they are planned,
+with batches, strides, alpha and beta. Then products are timed: their times are those of the code on
+the GPU at hand, not those on the other GPU. (In float64, a multiprocessor of a Hopper GPU does 64
+multiply-adds a clock by an ``mma`` of 8 x 8 x 4, as that of an A100 does, and 128 by larger ones.)
+With --ways, other ways to compute each product are timed beside the planned one. The exit code is 1
+if any result is wrong.
 """
 
 from __future__ import annotations

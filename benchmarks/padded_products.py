@@ -1,4 +1,4 @@
-"""Products of matrices that are padded by hand, so that a kernel for aligned ones can take them."""
+"""Pad the matrices of a product by hand, so that a kernel for aligned matrices can take it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewise.bench.suites import Shape, Storage, View
 VECTOR = 8  # elements of the widest copy, of 16 bytes
 
 Call = Callable[[Operands], None]
-"""Puts a product of its operands on PyTorch's current stream, and does not wait."""
+"""Enqueues a product of its operands on PyTorch's current stream, and does not wait."""
 
 
 def is_aligned(shape: Shape) -> bool:
@@ -22,9 +22,9 @@ def is_aligned(shape: Shape) -> bool:
 
 
 def padded(shape: Shape) -> Shape:
-    """Return the product of the matrices padded by hand, so that each line begins at 16 bytes.
+    """Return the product of padded matrices, whose lines begin at multiples of 16 bytes.
 
-    A matrix that is aligned already, and of the padded sizes, stays where it lies.
+    A matrix that is aligned already, and has the padded sizes, is used as it is.
     """
 
     def up(size: int) -> int:
@@ -52,7 +52,7 @@ def padded(shape: Shape) -> Shape:
 
 
 def padding(shape: Shape, inner: Shape, product: Call, *, keeps: bool) -> Call:
-    """Return a product of matrices that are padded first, its result being copied back.
+    """Return a product that pads its matrices first, and copies its result back.
 
     Parameters
     ----------

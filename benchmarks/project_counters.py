@@ -2,12 +2,12 @@
 
     python benchmarks/project_counters.py FOLDER [--json FILE] [--only WORDS] [--project NAME]
 
-FOLDER is that of benchmarks/projects.py, and so are the kernels, except those written in Python.
+FOLDER and the kernels are those of benchmarks/projects.py, without the kernels written in Python.
 Each is launched once on the GPU, under Nsight Compute, and once on the emulator for that GPU's
 architecture, with the same arguments. The table says whether both results are right, whether the
 emulator's counts follow machine code or PTX, and which of the counters of
-tilewise.lens.metrics.EXACT differ. Exits with 1 where they differ and neither the emulator nor
-benchmarks/projects/unlike.py says why; with 2 if the machine can't measure.
+tilewise.lens.metrics.EXACT differ. The exit code is 1 if they differ and neither the emulator nor
+benchmarks/projects/unlike.py says why, and 2 if this machine's counters can't be read.
 
 Rows of other kernels stay in the FILE of --json, so that one project can be measured at a time.
 """

@@ -1,16 +1,16 @@
-"""Kernels of public projects, their files as they are, on the emulator: are they right?
+"""Run kernels of public projects on the emulator, and check their results; no GPU is needed.
 
     python benchmarks/projects.py FOLDER [--json FILE] [--only WORDS] [--project NAME]
 
-FOLDER has a checkout of each project that is to be tried, called as the project is:
-SGEMM_CUDA, xGeMM, fast.cu, cuda-samples, triton. Those that are not there are left out, and named.
-Of each kernel the table says whether its result is right, what the checks found, what its counts
-follow (machine code or PTX), and the seconds from the file to the report, its compilation included
-(the caches of kernels are not used). Exits with 1 where a kernel is wrong, or fails, and that is
-not known to be the project's own fault.
+FOLDER contains a checkout of each project that is to be run, by the project's name: SGEMM_CUDA,
+xGeMM, fast.cu, cuda-samples, triton, numba-cuda. Projects that are missing are named and left out.
+The projects' files are used unmodified. For each kernel the table says whether its result is right,
+what the checks found, whether its counts follow machine code or PTX, and the seconds from the file
+to the report, with its compilation (the caches of kernels are not used). The exit code is 1 if a
+kernel is wrong or fails, unless that is known to be the project's own fault.
 
-What is launched, and what should come of it, stands in benchmarks/projects/, one module a project.
-Nothing of the projects' own code is here.
+The launches and the expected results are in benchmarks/projects/, a module for each project. None
+of the projects' own code is there.
 """
 
 from __future__ import annotations

@@ -1,21 +1,21 @@
-"""Small products, of every kind and by rungs, under NVIDIA's Compute Sanitizer, on a Hopper GPU.
+"""Check small products of every kind, and rungs, by NVIDIA's Compute Sanitizer on a Hopper GPU.
 
     python benchmarks/sanitize.py [--json benchmarks/results/sanitize_h200.json]
 
-Each tool checks one process that computes all of them. Then it checks kernels with a planted fault
-each, to show what it sees. Exits with 1 if a product is wrong, or a tool reports anything of
-ours or nothing of what is planted.
+Each tool checks one process that computes all products. Then it checks kernels that have one
+planted fault each, which shows what the tool detects. The exit code is 1 if a product is wrong, a
+tool reports anything about tilewise's kernels, or it reports none of the planted faults.
 
-Errors of the driver's API are left out: cuda.core asks for a context before there is one, which
-the driver answers with an error that is expected.
+Errors of the driver's API are not reported: cuda.core asks for the current context before there is
+one, which the driver answers with an error that is expected.
 
-What the tools don't see are bulk copies by a tensor map (cp.async.bulk.tensor), which no thread
-makes: none reports the planted ``unwaited``, which reads a box before its copy is there, or
+The tools do not see bulk copies by a tensor map (cp.async.bulk.tensor), because no thread makes
+them. None reports the planted ``unwaited``, which reads a box before its copy has arrived, or
 ``beyond``, which copies a box that reaches past its allocation. So racecheck reports no false
-hazard for the Hopper kernel's ring, and no true one either (flash-attention's
-AI/RACECHECK_TMA_HAZARD.md has found the same). What the tools do check are the threads' own
-accesses: sums that go from block to block, buffers for D, direct stores, and all of the other
-kernels. For the copies there is tests/gemm/test_hopper.py, with NaN around and in everything.
+hazard for the pipeline stages of the Hopper kernel, and no true one either (flash-attention's
+AI/RACECHECK_TMA_HAZARD.md has found the same). The tools do check the threads' own accesses: sums
+that go from block to block, buffers for D, direct stores, and all of the other kernels. The copies
+are tested by tests/gemm/test_hopper.py, with NaN around and in all matrices.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ class Case:
 
 
 def bulk(dtype: str, a_is_k_major: bool) -> Tiles:
-    """The smallest tiles without tensor cores that bulk copies fill, from such an A."""
+    """Return the smallest tiles without tensor cores that bulk copies fill from such an A."""
     every = (x for x in TILES[dtype] if x.bulk and x.takes(dtype, a_is_k_major, False, True, True))
     return min(every, key=lambda x: x.block_m * x.block_n)
 
 
 def tensor(size: str, how: str = "") -> AnyTiles:
-    """Those by tensor cores, for float64."""
+    """Return the tiles of a size by tensor cores, for float64."""
     return next(x for x in EVERY["float64"] if str(x) == f"{size} by tensor cores{how}")
 
 
@@ -219,7 +219,7 @@ extern "C" __global__ void beyond(const __grid_constant__ TensorMap map, float* 
 
 
 def planned(product: Product, chip: Chip | None, case: Case) -> Plan:
-    """How a case is computed."""
+    """Return the plan by which a case is computed."""
     if case.tiling is None:
         return plan_on(product, chip)
     if isinstance(case.tiling, Tiling):
@@ -233,7 +233,7 @@ def planned(product: Product, chip: Chip | None, case: Case) -> Plan:
 
 
 def compute() -> None:
-    """Every case, marked in the output; what is launched is ours alone."""
+    """Compute every case, marked in the output; all kernels that are launched are tilewise's."""
     import torch
 
     gpu: Any = get_device("gpu")
@@ -271,7 +271,7 @@ def compute() -> None:
 
 
 def climb(case: Climbed, gpu: Any) -> bool:
-    """Compute a product by a rung, with C nobody's yet; whether it is right."""
+    """Compute a product by a rung, with C uninitialised; return whether it is right."""
     import torch
 
     m, n, k, each = case.m, case.n, case.k, rung(case.rung)
@@ -298,7 +298,7 @@ def climb(case: Climbed, gpu: Any) -> bool:
 
 
 def is_right(a: Any, b: Any, d: Any) -> bool:
-    """By the bound that the kernels' roundings have."""
+    """Return whether D is within the bound on the kernels' roundings."""
     from tilewise.bench.products import error_share
 
     if str(d.dtype) == "torch.float64":
@@ -309,7 +309,7 @@ def is_right(a: Any, b: Any, d: Any) -> bool:
 def matrices(
     case: Case, shape: tuple[int, int], swapped: bool, pad: int, dtype: str
 ) -> tuple[Any, tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Random numbers on the host, and the shape and strides of the matrices in them."""
+    """Return random numbers on the host, and the shape and strides of the matrices in them."""
     import torch
 
     rows, columns = shape[::-1] if swapped else shape
@@ -322,12 +322,13 @@ def matrices(
 
 
 def operand(x: Any) -> Operand:
+    """Return the strides and the offset of a tensor."""
     step = x.stride(0) if x.ndim == 3 else 0
     return Operand(x.stride(-2), x.stride(-1), step, offset(x.data_ptr()))
 
 
 def plant() -> None:
-    """Every kernel of PLANTED; what they do wrong harms nothing."""
+    """Launch every kernel of PLANTED; their faults do no harm."""
     import torch
 
     gpu: Any = get_device("gpu")
@@ -348,12 +349,13 @@ def plant() -> None:
 
 
 def command(tool: str, role: str) -> list[str]:
+    """Return the command by which a tool checks a process of this script."""
     options = ["--report-api-errors", "no", "--print-limit", "1000"]
     return ["compute-sanitizer", "--tool", tool, *options, sys.executable, __file__, role]
 
 
 def output(words: Sequence[str], seconds: float) -> str:
-    """What a tool and the process under it printed."""
+    """Return what a tool and the process under it printed."""
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=seconds, env={**os.environ, **ALONE}
     )
@@ -361,9 +363,9 @@ def output(words: Sequence[str], seconds: float) -> str:
 
 
 def reports(text: str) -> Iterator[tuple[int, str]]:
-    """The case that ran last (-1 before the first), and the first line of each report in it.
+    """Yield, for each report, the number of its case (-1 before the first) and its first line.
 
-    What follows a first line is indented; addresses, blocks and threads are left out.
+    Its further lines are indented. Addresses, blocks and threads are left out.
     """
     index = -1
     for line in text.splitlines():
@@ -376,17 +378,19 @@ def reports(text: str) -> Iterator[tuple[int, str]]:
 
 
 def summary(text: str) -> str:
+    """Return a tool's summary of its reports, or the end of its output if it has none."""
     found = re.findall(r"========= ((?:ERROR|RACECHECK) SUMMARY: .*)", text)
     return found[-1] if found else "none: " + " / ".join(text.splitlines()[-3:])
 
 
 def kernels(text: str) -> list[str]:
-    """Those of PLANTED that a tool reported."""
+    """Return the kernels of PLANTED that a tool reported."""
     names = re.findall(r'extern "C" __global__ void (\w+)', PLANTED)
     return [name for name in names if re.search(rf"=========.* {name}\b", text)]
 
 
 def main() -> None:
+    """Run the tools, print their reports case by case, and write the record."""
     parser = parser_of(__doc__)
     parser.add_argument("role", nargs="?", choices=("compute", "plant"), help=argparse.SUPPRESS)
     parser.add_argument("--seconds", type=float, default=600, help="that a tool may take")

@@ -1,9 +1,9 @@
-"""Whether ``tilewise.matmul`` gives the same bits each time, launch after launch, on a GPU.
+"""Check that ``tilewise.matmul`` gives the same bits launch after launch, for seconds, on a GPU.
 
     python benchmarks/soak.py [--dtype float64] [--suite odd] [--only 2047] [--seconds 2]
 
-See tilewise/bench/soak.py for what is done between the launches. Prints where the results differ,
-and exits with 1 if any does, or if the first result is wrong.
+tilewise/bench/soak.py says what is done between the launches. It prints where results differ. The
+exit code is 1 if any result differs, or if the first result is wrong.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tilewise.provenance import write
 
 
 def main() -> None:
+    """Launch each product again and again, print what differs, and write the record."""
     parser = parser_of(__doc__)
     parser.add_argument("--dtype", choices=DTYPES, action="append")
     parser.add_argument("--suite", choices=tuple(SUITES), action="append")

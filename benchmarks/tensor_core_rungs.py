@@ -1,16 +1,17 @@
-"""Checks the rungs of 16-bit matrices on a GPU, and times them beside PyTorch's product.
+"""Check the rungs for 16-bit matrices on a GPU, and time them beside PyTorch's product.
 
     python benchmarks/tensor_core_rungs.py [--sizes 2048,4096,8192] [--rounds 5] [--sweep]
         [--only persistent] [--beside NAME=FILE.so:FUNCTION] [--json FILE]
 
-Each rung, or those that --only names, and dtype is checked on sizes and leading dimensions that
-are odd, and on whole tiles. Then every rung that the GPU can run is timed in turn with PyTorch's
-product, in bfloat16, in another order each round, and with --sweep multistage with many tilings,
-each after it was checked at that size. A speed is also told as a share of the ceiling: of what the
-tensor cores themselves reach, measured before. Exits with 1 if any result is wrong.
+Each rung, or those that --only names, is checked in each dtype with odd sizes and leading
+dimensions and with whole tiles. Then every rung that the GPU can run is timed in bfloat16 in turn
+with PyTorch's product, in another order each round; with --sweep the rung multistage is timed in
+many tilings, too. Each is checked at the size before it is timed. A speed is in TFLOP/s, and a
+share of the ceiling: of the rate that the tensor cores reach in a probe of the same run. The exit
+code is 1 if any result is wrong.
 
---beside takes a function of a shared library and times it at the largest size, from 4096 up, in
-turn with all of them, on CUDA's default stream:
+--beside takes a function of a shared library, and times it at the largest size, at least 4096, in
+turn with all rungs, on CUDA's default stream:
 
     extern "C" void FUNCTION(int m, int n, int k, const void* a, const void* b, void* c);
 
@@ -84,7 +85,7 @@ GRAPHS_UP_TO = 4096  # launches of smaller products may be timed in a graph, whe
 
 
 def checked(gpu: Gpu, rungs: Sequence[Rung]) -> Iterator[str]:
-    """What is wrong with the rungs' results."""
+    """Check the rungs, and yield what is wrong with their results."""
     rng = np.random.default_rng(0)
     for each in rungs:
         if not each.runs_on(gpu.arch):
@@ -113,7 +114,7 @@ def checked(gpu: Gpu, rungs: Sequence[Rung]) -> Iterator[str]:
 def call_of(
     gpu: Gpu, each: Rung, n: int, macros: Macros | None = None
 ) -> tuple[Call, dict[str, Any]]:
-    """What puts a rung's product of size n on the stream, and what it takes."""
+    """Return a function that enqueues a rung's product of size n, and the resources it takes."""
     tile = each.tile_for(n, n, n, DTYPE)
     kernel: Kernel = each.kernel(DTYPE, tile)
     if macros is None:
@@ -138,7 +139,7 @@ def call_of(
 def contenders(
     gpu: Gpu, n: int, rungs: Sequence[Rung], sweep: Sweep
 ) -> Iterator[tuple[str, Call, dict[str, Any]]]:
-    """The rungs, and multistage with each tiling of the sweep."""
+    """Yield the rungs, and multistage with each tiling of the sweep: name, call, resources."""
     for each in rungs:
         if each.runs_on(gpu.arch):
             yield each.name, *call_of(gpu, each, n)
@@ -173,7 +174,7 @@ class Beside:
         self.call.restype = None
 
     def product(self, x: Operands) -> tuple[Callable[[], None], Any]:
-        """What puts the product on the default stream, and its D."""
+        """Return a function that enqueues the product on the default stream, and its D."""
         b, d = x.b.T.contiguous(), torch.full_like(x.d, float("nan"))
         (m, k), n = x.a.shape, b.shape[0]
 
@@ -186,7 +187,7 @@ class Beside:
 def timed_beside(
     gpu: Gpu, n: int, rungs: Sequence[Rung], besides: Sequence[Beside], rounds: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """A row a rung and function, on the default stream, and one for PyTorch's product."""
+    """Time rungs, functions and PyTorch on the default stream, and yield a row for each."""
     with torch.cuda.stream(torch.cuda.default_stream()):
         x = operands(Shape(n, n, n), DTYPE, torch.Generator("cuda").manual_seed(n))
         products = {each.name: each.product(x) for each in besides}
@@ -209,7 +210,7 @@ def timed_beside(
 def timed(
     gpu: Gpu, n: int, rungs: Sequence[Rung], sweep: Sweep, rounds: int, seconds: float
 ) -> Iterator[dict[str, Any]]:
-    """A row a contender, the fastest first."""
+    """Time the contenders at size n in turn, and yield a row for each, the fastest first."""
     sets = operand_sets(Shape(n, n, n), DTYPE, gpu, n)
     rows: dict[str, dict[str, Any]] = {}
     calls: dict[str, Call] = {"vendor": Operands.torch}
@@ -231,7 +232,7 @@ def timed(
 def with_times(
     rows: dict[str, dict[str, Any]], seconds: dict[str, list[float]]
 ) -> list[dict[str, Any]]:
-    """The rows with the speeds of those that were timed, the fastest first."""
+    """Return the rows with seconds, TFLOP/s and the ratio to PyTorch, the fastest first."""
     vendor = median(seconds["vendor"])
     for name, rounds in seconds.items():
         once, n = median(rounds), rows[name]["n"]
@@ -243,7 +244,7 @@ def with_times(
 
 
 def told(row: dict[str, Any], ceiling: float | None) -> str:
-    """A row in words."""
+    """Return a row in words; ``ceiling`` is in FLOP/s."""
     said = "WRONG" if row["error_share"] > 1 else f"{row['tflops']:7.1f} TFLOP/s"
     if "tflops" in row:
         if ceiling:
@@ -254,6 +255,7 @@ def told(row: dict[str, Any], ceiling: float | None) -> str:
 
 
 def main() -> None:
+    """Check, time, print and write the record."""
     parser = parser_of(__doc__)
     parser.add_argument("--sizes", default="2048,4096,8192", metavar="N,N")
     parser.add_argument("--only", metavar="NAME,NAME", help="these rungs alone")

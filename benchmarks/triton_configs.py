@@ -1,4 +1,4 @@
-"""The configurations in which Triton's matmul is timed."""
+"""List the configurations in which Triton's matmul is timed."""
 
 from __future__ import annotations
 

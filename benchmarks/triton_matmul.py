@@ -1,4 +1,4 @@
-"""A product of matrices in Triton's language, in the form that its users know."""
+"""Multiply matrices by a Triton kernel in the form of Triton's tutorial."""
 
 import triton
 import triton.language as tl

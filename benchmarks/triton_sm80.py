@@ -1,7 +1,8 @@
-"""Triton's matmul for the tensor cores of compute capability 8.0: its kernels, and their products.
+"""Compile Triton's matmul for the tensor cores of compute capability 8.0, and call it.
 
-Triton compiles for ``sm_80``, so that it takes ``mma.sync`` and ``cp.async``; ptxas makes machine
-code of that PTX for the GPU at hand. Neither needs a GPU, and what they make is kept in a folder.
+Triton compiles for ``sm_80``, so that it uses ``mma.sync`` and ``cp.async``; ptxas compiles that
+PTX to machine code for the GPU at hand. Neither needs a GPU, and the machine code is kept in a
+folder.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import platform
 import re
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,13 @@ _PACKAGES = (
     "numpy", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "numba", "numba-cuda", "torch",
     "triton", "nvidia-cublas",
 )  # fmt: skip
+_BEGUN = time.monotonic()  # as a command begins to import tilewise
 
 
 def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
     """Return the provenance that is stored with a result's JSON.
+
+    It has the date, the command and the seconds since it began, the machine, and the versions.
 
     Parameters
     ----------
@@ -36,6 +40,7 @@ def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "command": shlex.join(_without_folders(words)),
+        "elapsed_seconds": round(time.monotonic() - _BEGUN, 1),
         "machine": {
             "processor": _processor(),
             "cores": cores(),
