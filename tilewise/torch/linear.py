@@ -11,20 +11,20 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
-from tilewise.torch.column_sums import column_sums
-from tilewise.torch.gradient import Sides
-from tilewise.torch.known import (
-    CallsByWeight,
-    Latest,
+from tilewise.torch.call_cache import (
+    CallCache,
+    LayerCaches,
     LookedUp,
     Multiplier,
-    by_products,
     gradient_of_bias,
     gradient_of_weight,
     gradient_of_x,
     is_unseen,
-    may_be_known,
+    may_be_cached,
+    with_cache,
 )
+from tilewise.torch.column_sums import column_sums
+from tilewise.torch.gradient import Sides
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.with_epilogue import is_under_autocast
 
@@ -59,15 +59,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     tensor([3., 4.])
     """
     way = None
-    if may_be_known():
+    if may_be_cached():
         given = (x, weight) if bias is None else (x, weight, bias)
-        calls = _layers.get(id(weight))
-        if calls is not None and (known := calls.known) is not None:
-            addresses = known.addresses(None, given)
-            result = None if addresses is None else known.records[0].run(addresses)
+        cache = _layers.get(id(weight))
+        if cache is not None and (cached := cache.cached) is not None:
+            addresses = cached.addresses(None, given)
+            result = None if addresses is None else cached.records[0].run(addresses)
             if result is not None:
-                if known.requires_grad and torch.is_grad_enabled():
-                    return _record(x, weight, bias, known.facts, [result])
+                if cached.requires_grad and torch.is_grad_enabled():
+                    return _record(x, weight, bias, cached.facts, [result])
                 return result
         way = route_of_plain(given)
     if way is None:
@@ -113,7 +113,7 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
         raise TypeError(f"x has dtype {x.dtype} and bias {bias.dtype}; they must be the same")
 
 
-_layers = CallsByWeight()
+_layers = LayerCaches()
 
 
 def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: bool) -> Tensor:
@@ -128,10 +128,10 @@ def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: 
 
     products = LookedUp()
     result = products(_LINEAR, given, multiply)
-    calls = _layers.of(weight)
+    cache = _layers.of(weight)
     is_by_columns = weight.stride(0) == 1 != weight.stride(1)
-    facts = calls.gradients, is_by_columns
-    calls.learn(None, given, products.records, facts)
+    facts = cache.backward, is_by_columns
+    cache.learn(None, given, products.records, facts)
     return _record(x, weight, bias, facts, [result]) if is_recorded else result
 
 
@@ -148,12 +148,12 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        facts: tuple[Latest, bool],
+        facts: tuple[CallCache, bool],
         results: list[Tensor],
     ) -> Tensor:
         """Return the result. It comes in a list, in which autograd does not look for inputs.
 
-        The facts are what is known of earlier backward passes, and whether the weight is
+        The facts are the cache of the backward pass, and whether the weight is
         column-major.
         """
         # ``ctx.needs_input_grad`` says the same, in more time.
@@ -169,9 +169,9 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         x, weight = x if needs_weight else None, weight if needs_x else None
-        latest, is_by_columns = ctx.facts
+        cache, is_by_columns = ctx.facts
         if is_unseen((of_d, x, weight)):
-            found = _gradients(latest, of_d, x, weight, needs_bias, is_by_columns)
+            found = _gradients(cache, of_d, x, weight, needs_bias, is_by_columns)
             return (*found, None, None)
         of_bias = of_d if needs_bias else None
         if needs_bias and of_d.ndim > 1:
@@ -188,7 +188,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
 
 
 def _gradients(
-    latest: Latest,
+    cache: CallCache,
     of_d: Tensor,
     x: Tensor | None,
     weight: Tensor | None,
@@ -202,12 +202,12 @@ def _gradients(
         of_bias = column_sums(of_d, of_d.dtype)
     has_sums = of_bias is not None and g is of_d and g.ndim > 1
     given = [each for each in (g, x, weight) if each is not None]
-    form, known = (weight is None, x is None, not has_sums, is_by_columns), latest.known
-    if known is not None and known.is_whole and (at := known.addresses(form, given)) is not None:
-        # What `by_products` does with `compute`, without a call and a look at the tensors for each
+    form, cached = (weight is None, x is None, not has_sums, is_by_columns), cache.cached
+    if cached is not None and cached.is_whole and (at := cached.addresses(form, given)) is not None:
+        # What `with_cache` does with `compute`, without a call and a look at the tensors for each
         # product, because short backward passes wait for the host.
         of_x = of_weight = of_sums = None
-        records = iter(known.records)
+        records = iter(cached.records)
         if weight is not None:
             of_x = next(records).run([at[0], at[-1]])
         if x is not None:
@@ -226,8 +226,8 @@ def _gradients(
             gradient_of_bias(product, g, g.dtype) if has_sums else of_bias,
         )
 
-    found: tuple[Tensor | None, Tensor | None, Tensor | None] = by_products(
-        latest, form, given, compute
+    found: tuple[Tensor | None, Tensor | None, Tensor | None] = with_cache(
+        cache, form, given, compute
     )
     return found
 

@@ -13,8 +13,8 @@ from tilewise.arrays.fusion import APART, Asked
 from tilewise.epilogue import Epilogue, Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
-from tilewise.torch import known
 from tilewise.torch.activations import epilogue_of
+from tilewise.torch.call_cache import CachedCall, LayerCache, LayerCaches, LookedUp, may_be_cached
 from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import linear
 from tilewise.torch.mlp_gradient import (
@@ -115,11 +115,11 @@ def mlp(
             torch.is_grad_enabled(),
         )  # fmt: skip
     layers = Layers(x, weights, biases, down, down_bias)
-    if form is not None and known.may_be_known():
-        calls = _mlps.get(id(down))
-        latest = None if calls is None else calls.known
-        if latest is not None and latest.addresses(form, layers.tensors) is not None:
-            return _again(layers, latest)
+    if form is not None and may_be_cached():
+        cache = _mlps.get(id(down))
+        cached = None if cache is None else cache.cached
+        if cached is not None and cached.addresses(form, layers.tensors) is not None:
+            return _again(layers, cached)
     if not isinstance(x, torch.Tensor):
         options = {"activation": activation, "bias": bias, "down_bias": down_bias}
         if found := overridden(mlp, (x, weight, down), options):
@@ -140,7 +140,7 @@ def mlp(
     return _mlp(layers, function, form)
 
 
-_mlps = known.CallsByWeight()
+_mlps = LayerCaches()
 
 
 def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
@@ -158,20 +158,20 @@ def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
     tensors, is_recorded = layers.tensors, way is RECORDED
     needs = [is_recorded and each.requires_grad for each in tensors]
     made = trained(function, wanted_of(layers, needs))
-    calls = known.Calls() if form is None else _mlps.of(layers.down)
-    facts = facts_of(layers, made, Matmuls(matmul, fused), needs, calls.gradients)
-    products = known.LookedUp()
+    cache = LayerCache() if form is None else _mlps.of(layers.down)
+    facts = facts_of(layers, made, Matmuls(matmul, fused), needs, cache.backward)
+    products = LookedUp()
     results = forward(layers, made, products)
     if form is not None:
-        calls.learn(form, tensors, products.records, facts)
+        cache.learn(form, tensors, products.records, facts)
     return _recorded(facts, results, tensors) if is_recorded else results[0]
 
 
-def _again(layers: Layers, calls: known.Known) -> Tensor:
+def _again(layers: Layers, cached: CachedCall) -> Tensor:
     """Compute an MLP as in an earlier call."""
-    results = forward(layers, calls.facts.made, calls.products())
-    if calls.requires_grad and torch.is_grad_enabled():
-        return _recorded(calls.facts, results, layers.tensors)
+    results = forward(layers, cached.facts.made, cached.products())
+    if cached.requires_grad and torch.is_grad_enabled():
+        return _recorded(cached.facts, results, layers.tensors)
     return results[0]
 
 

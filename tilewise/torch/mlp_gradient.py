@@ -19,17 +19,17 @@ from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.epilogue.derivative import Trained
 from tilewise.gemm.pack import ALIGNED
-from tilewise.torch.fused import gradients, reduced
-from tilewise.torch.gradient import Sides, is_by_columns
-from tilewise.torch.known import (
-    Latest,
+from tilewise.torch.call_cache import (
+    CallCache,
     Multiplier,
-    by_products,
     gradient_of_bias,
     gradient_of_weight,
     gradient_of_x,
     is_unseen,
+    with_cache,
 )
+from tilewise.torch.fused import gradients, reduced
+from tilewise.torch.gradient import Sides, is_by_columns
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias).traced
@@ -134,8 +134,8 @@ class Facts(NamedTuple):
         The indices of the tensors that are saved, in X, the weights, down, the hidden values and
         the stored values, among the MLP's tensors followed by its hidden and stored values; None
         for a tensor that no gradient needs.
-    latest : Latest
-        What is known of earlier backward passes.
+    cache : CallCache
+        The cache of the backward pass.
     """
 
     made: Trained
@@ -144,11 +144,11 @@ class Facts(NamedTuple):
     first: tuple[Sides, ...]
     last: Sides
     saved: tuple[int | None, ...]
-    latest: Latest
+    cache: CallCache
 
 
 def facts_of(
-    layers: Layers, made: Trained, matmuls: Matmuls, needs: Sequence[bool], latest: Latest
+    layers: Layers, made: Trained, matmuls: Matmuls, needs: Sequence[bool], cache: CallCache
 ) -> Facts:
     """Return the facts of a call; ``needs`` has for each tensor whether it needs a gradient."""
     x, weights, biases, down, down_bias = layers
@@ -169,7 +169,7 @@ def facts_of(
         ((*x.shape[:-1], down.shape[1]), down.shape), x.dtype, (False, True),
         (False, is_by_columns(down)), 1.0,
     )  # fmt: skip
-    return Facts(made, matmuls, of_biases, first, last, tuple(saved), latest)
+    return Facts(made, matmuls, of_biases, first, last, tuple(saved), cache)
 
 
 class Mlp(torch.autograd.Function):  # type: ignore[misc]
@@ -295,7 +295,7 @@ def _at_once(
     form = (
         function, needs, facts.saved, facts.first, facts.last, facts.layers, of_down_bias is None
     )  # fmt: skip
-    found: list[Tensor | None] = by_products(facts.latest, form, given, compute)
+    found: list[Tensor | None] = with_cache(facts.cache, form, given, compute)
     return found
 
 

@@ -19,8 +19,8 @@ from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import read
+from tilewise.torch.call_cache import CallCache, LookedUp
 from tilewise.torch.fused_operator import result_of
-from tilewise.torch.known import Latest, LookedUp
 from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
 from tilewise.torch.with_epilogue import fused
 
@@ -161,7 +161,7 @@ def _recorded(
         )
     matmuls = Matmuls(torch.ops.tilewise.matmul, fused)
     made = trained(read(function), tuple(wanted))
-    facts = facts_of(layers, made, matmuls, needs, Latest())
+    facts = facts_of(layers, made, matmuls, needs, CallCache())
     return list(Mlp.apply(facts, below, *layers.tensors))
 
 

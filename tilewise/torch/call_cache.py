@@ -1,9 +1,9 @@
-"""What is known of a layer's earlier call, so that a call like it only launches.
+"""A cache of the launches of layers, so that a call like an earlier one only launches.
 
 :mod:`tilewise.arrays.repeat` finds the launches of one product by a key, which is made of every
-array's shape, strides and dtype. A layer is called with the same weight again and again, so what
-is known of its call is found by the weight, and ``torch._C._dynamo.guards.TensorGuards``, by which
-Dynamo checks its guards, compares all tensors with those of the earlier call.
+array's shape, strides and dtype. A layer is called with the same weight again and again, so its
+cached call is found by the weight, and ``torch._C._dynamo.guards.TensorGuards``, by which Dynamo
+checks its guards, compares all tensors with those of the cached call.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LookedUp:
     Attributes
     ----------
     records : list of (Repeat or _Planned)
-        What is known of each of them after the call, in order.
+        The record of each of them after the call, in order.
     """
 
     def __init__(self) -> None:
@@ -82,8 +82,12 @@ class LookedUp:
         return result
 
 
-class Known:
-    """The products of a call, by which a later call with tensors like these is answered.
+class CachedCall:
+    """The launches of a call, and guards that tell whether they are those of a later call.
+
+    They are not where ``form``, the setting of ``invariant``, or anything that
+    :func:`recognizer` compares differs, or where a tensor is not aligned: then :meth:`addresses`
+    returns None.
 
     Parameters
     ----------
@@ -146,20 +150,20 @@ class Known:
         return again
 
 
-class Latest:
-    """What is known of the latest call of a kind, once two calls in a row were launched alike.
+class CallCache:
+    """The cached call of one forward or backward pass: the latest that was launched twice in a row.
 
-    Calls that differ each time are looked up product by product.
+    It stays until another one is. Calls that differ each time are looked up product by product.
 
     Attributes
     ----------
-    known : Known or None
+    cached : CachedCall or None
     """
 
-    __slots__ = ("_records", "known")
+    __slots__ = ("_records", "cached")
 
     def __init__(self) -> None:
-        self.known: Known | None = None
+        self.cached: CachedCall | None = None
         self._records: tuple[Record, ...] = ()
 
     def learn(
@@ -169,76 +173,78 @@ class Latest:
         records: Sequence[Record],
         facts: Any = None,
     ) -> None:
-        """Take note of a call that :attr:`known` did not fit, and whose products were these."""
-        latest, self._records = self._records, tuple(records)
-        if len(latest) != len(records) or all(x is PLANNED for x in records):
+        """Take note of a call that :attr:`cached` did not fit, and whose products were these."""
+        before, self._records = self._records, tuple(records)
+        if len(before) != len(records) or all(x is PLANNED for x in records):
             return
         if len({*map(id, tensors)}) < len(tensors):
             return  # guards take no tensor twice
-        alike = all(x is y for x, y in zip(latest, self._records, strict=True))
+        alike = all(x is y for x, y in zip(before, self._records, strict=True))
         if alike and not any(x.data_ptr() % ALIGNMENT for x in tensors):
-            self.known = Known(form, tensors, records, facts)
+            self.cached = CachedCall(form, tensors, records, facts)
 
 
-class Calls(Latest):
-    """What is known of the calls of a layer.
+class LayerCache(CallCache):
+    """The cached call of a layer's forward pass, and that of its backward pass.
 
     Attributes
     ----------
-    gradients : Latest
-        What is known of the products of their backward passes.
+    backward : CallCache
     """
 
-    __slots__ = ("gradients",)
+    __slots__ = ("backward",)
 
     def __init__(self) -> None:
         super().__init__()
-        self.gradients = Latest()
+        self.backward = CallCache()
 
 
-class CallsByWeight(dict[int, Calls]):
-    """The calls of each layer, by the ``id`` of its weight.
+class LayerCaches(dict[int, LayerCache]):
+    """The cache of each layer, by the ``id`` of its weight.
 
-    An ``id`` may belong to a new tensor; :meth:`Known.addresses` compares the tensors themselves,
-    and a ``form`` has whatever decides the products and is not seen in them.
+    :func:`tilewise.arrays.repeat.forget` drops all of them, because products are planned anew then.
+    An ``id`` may belong to a new tensor; :meth:`CachedCall.addresses` compares the tensors
+    themselves, and a ``form`` has whatever decides the products and is not seen in them.
     """
 
     def __init__(self) -> None:
         super().__init__()
         also_forgets(self.clear)
 
-    def of(self, weight: Tensor) -> Calls:
-        """Return the calls with a weight."""
+    def of(self, weight: Tensor) -> LayerCache:
+        """Return the cache of the layer with a weight."""
         found = self.get(id(weight))
         if found is None:
             if len(self) >= LAYERS:
                 self.clear()
-            found = self.setdefault(id(weight), Calls())
+            found = self.setdefault(id(weight), LayerCache())
         return found
 
 
-def by_products(
-    latest: Latest,
+def with_cache(
+    cache: CallCache,
     form: Hashable,
     tensors: Sequence[Tensor],
     compute: Callable[[Multiplier], Any],
 ) -> Any:
     """Return what ``compute`` does with a function that computes products.
 
+    The function launches those of the cached call again if it fits, and else looks each one up.
+
     Parameters
     ----------
-    latest : Latest
+    cache : CallCache
     form, tensors
-        What decides the products, as for :class:`Known`.
+        What decides the products, as for :class:`CachedCall`.
     compute : callable
         Computes the products by the function, in the same order for the same form.
     """
-    known = latest.known
-    if known is not None and known.addresses(form, tensors) is not None:
-        return compute(known.products())
+    cached = cache.cached
+    if cached is not None and cached.addresses(form, tensors) is not None:
+        return compute(cached.products())
     products = LookedUp()
     result = compute(products)
-    latest.learn(form, tensors, products.records)
+    cache.learn(form, tensors, products.records)
     return result
 
 
@@ -290,9 +296,9 @@ def _has_guards() -> bool:
                 torch.nn.Parameter(x, requires_grad=False), torch._neg_view(x), None,
             ]  # fmt: skip
             with torch.autocast("cpu", torch.bfloat16):
-                is_autocast_known = is_like(x)
+                is_autocast_alike = is_like(x)
             is_right = is_like(x.clone()) and not any(is_like(each) for each in others)
-            return is_right and not is_autocast_known
+            return is_right and not is_autocast_alike
     except Exception:  # another version of PyTorch has other ones, or none
         return False
 
@@ -302,19 +308,19 @@ def is_unseen(tensors: Iterable[Tensor | None]) -> bool:
 
     Neither autograd records them, nor a mode, a transformation or the type of a tensor sees them.
     """
-    if torch.is_grad_enabled() or not may_be_known():
+    if torch.is_grad_enabled() or not may_be_cached():
         return False
     if not _PLAIN_OR_NONE.issuperset(map(type, tensors)):
         return False
     return not (_any_autocast() or _tracing() is not None or _level() is not None)
 
 
-def may_be_known() -> bool:
-    """Return whether a call may be known, as far as the tensors do not tell.
+def may_be_cached() -> bool:
+    """Return whether a call may be a cached one, as far as the tensors do not tell.
 
     It is False while PyTorch compiles, in a mode that sees operators, and in forward-mode
     differentiation. Autocast, tracing and the transformations of ``torch.func`` change which
-    dispatch keys tensors have, and these are compared by :meth:`Known.addresses`.
+    dispatch keys tensors have, and these are compared by :meth:`CachedCall.addresses`.
     """
     return not (torch.compiler.is_compiling() or _modes() or _forward_mode._current_level >= 0)
 

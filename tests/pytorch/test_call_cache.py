@@ -1,4 +1,4 @@
-"""Layers whose calls are known from earlier ones do what layers do that are called first.
+"""Layers whose calls are cached from earlier ones do what layers do that are called first.
 
 On a GPU that is none, where calls are launched again as on one that is. All values are small whole
 numbers, so that every sum is exact and PyTorch's results have to be the same.
@@ -22,9 +22,9 @@ from tilewise.arrays import repeat
 FUNCTIONS = "linear", "mlp", "gated"
 
 
-def known_module() -> Any:
+def cache_module() -> Any:
     """What is tested; it needs PyTorch."""
-    return import_module("tilewise.torch.known")
+    return import_module("tilewise.torch.call_cache")
 
 
 class Model:
@@ -122,21 +122,21 @@ def test_any_calls(
     torch: Any, tw: Any, function: str, has_guards: bool, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever changes from call to call: values, shapes, layouts, what needs a gradient."""
-    known = known_module()
+    module = cache_module()
     if not has_guards:
-        monkeypatch.setattr(known, "_has_guards", lambda: False)
+        monkeypatch.setattr(module, "_has_guards", lambda: False)
     if seed % 2:  # else PyTorch adds them up at each call
-        monkeypatch.setattr(known, "column_sums", computed_sums(torch))
+        monkeypatch.setattr(module, "column_sums", computed_sums(torch))
     rng = np.random.default_rng(seed)
     of_tensors: list[bool] = []
-    own = known.Known.addresses
+    own = module.CachedCall.addresses
 
     def addresses(self: Any, form: Any, tensors: Any) -> Any:
         found = own(self, form, tensors)
         of_tensors.append(found is not None)
         return found
 
-    monkeypatch.setattr(known.Known, "addresses", addresses)
+    monkeypatch.setattr(module.CachedCall, "addresses", addresses)
     for _ in range(4):
         model = Model(torch, tw, rng, function)
         shape: tuple[int, ...] = (2,)
@@ -173,7 +173,7 @@ def test_nothing_is_looked_up_again(
     function: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    known = known_module()
+    module = cache_module()
     model = Model(torch, tw, np.random.default_rng(0), function)
     looked: list[Any] = []
 
@@ -182,7 +182,7 @@ def test_nothing_is_looked_up_again(
             looked.append(how)
         return repeat.look(how, tensors)
 
-    monkeypatch.setattr(known, "look", look)
+    monkeypatch.setattr(module, "look", look)
     counts = []
     for _ in range(5):
         looked.clear()
@@ -198,7 +198,7 @@ def test_nothing_is_looked_up_again(
 
 
 @pytest.mark.usefixtures("computing_gpu")
-def test_second_derivatives_of_known_layers(torch: Any, tw: Any) -> None:
+def test_second_derivatives_of_cached_layers(torch: Any, tw: Any) -> None:
     for function in FUNCTIONS:
         model = Model(torch, tw, np.random.default_rng(1), function)
         for _ in range(4):
@@ -299,7 +299,7 @@ def test_the_dtype_of_a_bias_changes(torch: Any, tw: Any, monkeypatch: pytest.Mo
             repeat.remember(key, SimpleNamespace(run=run))  # type: ignore[arg-type]
         return run(None)
 
-    monkeypatch.setattr(known_module(), "column_sums", column_sums)
+    monkeypatch.setattr(cache_module(), "column_sums", column_sums)
     model = Model(torch, tw, np.random.default_rng(4), "mlp")
     for wide in (False,) * 4 + (True,) * 4:
         dtypes = [torch.float64 if wide else torch.float32, torch.float32]
@@ -354,11 +354,11 @@ def test_gradients_and_saved_tensors_of_other_types(torch: Any, tw: Any, functio
 
 
 def test_guards_do_not_depend_on_the_default_dtype(torch: Any, tw: Any) -> None:
-    known = known_module()
-    wanted = known._has_guards()
+    module = cache_module()
+    wanted = module._has_guards()
     torch.set_default_dtype(torch.float64)
     try:
-        assert known._has_guards.__wrapped__() is wanted
+        assert module._has_guards.__wrapped__() is wanted
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -377,7 +377,7 @@ def test_casts_are_not_kept(torch: Any, tw: Any) -> None:
 
 
 @pytest.mark.usefixtures("computing_gpu")
-def test_what_a_known_layer_refuses(torch: Any, tw: Any) -> None:
+def test_what_a_cached_layer_refuses(torch: Any, tw: Any) -> None:
     """What does not fit is refused as at the first call, and what has no derivative has none."""
     x, w = torch.randn(3, 2).requires_grad_(), torch.nn.Parameter(torch.randn(2, 2))
     for _ in range(3):
@@ -395,12 +395,12 @@ def test_what_a_known_layer_refuses(torch: Any, tw: Any) -> None:
 
 
 @pytest.mark.usefixtures("computing_gpu")
-def test_known_layers_are_invariant_where_asked(torch: Any, tw: Any) -> None:
+def test_cached_layers_are_invariant_where_asked(torch: Any, tw: Any) -> None:
     x, w = torch.randn(3, 2), torch.randn(2, 2)
     for _ in range(3):
         tw.linear(x, w)
     layers = tw.linear.__globals__["_layers"]
-    plain = layers[id(w)].known
+    plain = layers[id(w)].cached
     assert plain is not None
     assert not plain.is_invariant
     tilewise.set_invariant(True)
@@ -408,7 +408,7 @@ def test_known_layers_are_invariant_where_asked(torch: Any, tw: Any) -> None:
         assert plain.addresses(None, (x, w)) is None
         for _ in range(3):
             tw.linear(x, w)
-        assert layers[id(w)].known.is_invariant
+        assert layers[id(w)].cached.is_invariant
     finally:
         tilewise.set_invariant(False)
     repeat.forget()
@@ -416,9 +416,9 @@ def test_known_layers_are_invariant_where_asked(torch: Any, tw: Any) -> None:
 
 
 def test_layers_are_few(torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = known_module()
-    monkeypatch.setattr(known, "LAYERS", 3)
-    layers = known.CallsByWeight()
+    module = cache_module()
+    monkeypatch.setattr(module, "LAYERS", 3)
+    layers = module.LayerCaches()
     weights = [torch.zeros(1) for _ in range(7)]
     for each in weights:
         layers.of(each)
@@ -431,7 +431,7 @@ def test_layers_are_few(torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch) ->
     ("function", "dtype"),
     [("linear", "float16"), ("mlp", "float16"), *((each, "float32") for each in FUNCTIONS)],
 )
-def test_known_layers_on_a_gpu(torch: Any, tw: Any, function: str, dtype: str) -> None:
+def test_cached_layers_on_a_gpu(torch: Any, tw: Any, function: str, dtype: str) -> None:
     """Their results and gradients, those of biases too, are PyTorch's in float64, call by call."""
     rng = np.random.default_rng(5)
     for turn in range(3):
