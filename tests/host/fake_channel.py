@@ -164,19 +164,17 @@ class FakeLauncher:
     Each scribbles over its workspace, and is wrong if another one did so meanwhile.
     """
 
-    def __init__(self, channel: FakeChannel, problem: HostProblem, operation: Operation) -> None:
+    def __init__(
+        self, channel: FakeChannel, problem: HostProblem, operation: Operation, plan: HostPlan
+    ) -> None:
         self._channel, self._problem, self._operation = channel, problem, operation
-        self._sums_apart = False
+        self.plan, self.workspace = plan, 256
         self.products: list[Product] = []
-
-    def workspace(self, plan: HostPlan) -> int:
-        self._sums_apart = plan.sums_apart
-        return 256
 
     def launch(
         self, step: Compute, channel: Channel, stream: Stream, base: int, workspace: int
     ) -> None:
-        product = product_of(step, self._problem, self._operation, self._sums_apart)
+        product = product_of(step, self._problem, self._operation, self.plan.sums_apart)
         self.products.append(product)
         assert base + step.d.offset + 256 <= self._channel.memory.size
         assert workspace + 256 <= self._channel.memory.size

@@ -60,19 +60,18 @@ def run(
     is_at_once: bool = False,
 ) -> FakeChannel:
     channel = FakeChannel(seed)
-    launcher = FakeLauncher(channel, p, operation)
+    launcher = FakeLauncher(channel, p, operation, plan)
     with pytest.MonkeyPatch.context() as patch:
         for name in ("BUFFER", "LEAST_BUFFER"):  # of a few elements, so that there are many parts
             patch.setattr(execute, name, 64 << seed % 5)
-        workspace = launcher.workspace(plan)
-        base = channel.allocate(plan.memory + execute.COMPUTE_STREAMS * workspace)
+        base = channel.allocate(plan.memory + execute.COMPUTE_STREAMS * launcher.workspace)
         if is_at_once:
             patch.setattr(at_once, "TINY", 500 * (seed % 3))
             patch.setattr(at_once, "TINY_RESULT", 500 * (seed // 3 % 3))
             patch.setattr(at_once, "MOST_BY_DRIVER", 1000 * (seed // 9 % 3))
-            at_once.execute(plan, matrices, channel, launcher, base, COPIERS)
+            at_once.execute(launcher, matrices, channel, base, COPIERS)
         else:
-            execute.execute(plan, matrices, channel, launcher, base, workspace, helpers(COPIERS))
+            execute.execute(launcher, matrices, channel, base, helpers(COPIERS))
     assert channel.allocated == plan.memory + 2 * 256
     return channel
 

@@ -43,12 +43,7 @@ def is_for(plan: HostPlan, matrices: Matrices) -> bool:
 
 
 def execute(
-    plan: HostPlan,
-    matrices: Matrices,
-    channel: Channel,
-    launcher: Launcher,
-    base: int,
-    copiers: Copiers,
+    launcher: Launcher, matrices: Matrices, channel: Channel, base: int, copiers: Copiers
 ) -> None:
     """Carry out a plan that :func:`is_for` takes; return when D is in the host's memory.
 
@@ -56,6 +51,7 @@ def execute(
     the threads that copy what neither the driver nor the calling thread does.
     """
     with released(channel), _cancelled_on_error() as copies:
+        plan = launcher.plan
         buffer = channel.buffer(Kind.INWARD, 0, buffer_size(plan.memory))
         stream = channel.stream(Kind.COMPUTE, 0)
         steps = list(plan.steps())

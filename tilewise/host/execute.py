@@ -47,11 +47,17 @@ class Matrices(NamedTuple):
 
 
 class Launcher(Protocol):
-    """The interface that turns a step into launches."""
+    """The interface of a plan with what launches its products.
 
-    def workspace(self, plan: HostPlan) -> int:
-        """Return the bytes of workspace on the GPU that each of a plan's products may need."""
-        ...
+    Attributes
+    ----------
+    plan : HostPlan
+    workspace : int
+        The bytes of workspace on the GPU that each of the plan's products may need.
+    """
+
+    plan: HostPlan
+    workspace: int
 
     def launch(
         self, step: Compute, channel: Channel, stream: Stream, base: int, workspace: int
@@ -61,27 +67,19 @@ class Launcher(Protocol):
 
 
 def execute(
-    plan: HostPlan,
-    matrices: Matrices,
-    channel: Channel,
-    launcher: Launcher,
-    base: int,
-    workspace: int,
-    helpers: Helpers,
+    launcher: Launcher, matrices: Matrices, channel: Channel, base: int, helpers: Helpers
 ) -> None:
     """Carry out a plan's steps; return when D is in the host's memory.
 
     Parameters
     ----------
-    plan : HostPlan
+    launcher : Launcher
+        The plan, and what launches its products.
     matrices : Matrices
     channel : Channel
-    launcher : Launcher
     base : int
-        The address of the channel's allocation: the plan's regions begin there, and the workspaces
-        follow them. It is released at the end.
-    workspace : int
-        The bytes of a workspace; each stream of kernels has one.
+        The address of the channel's allocation: the plan's regions begin there, and a workspace for
+        each stream of kernels follows them. It is released at the end.
     helpers : Helpers
 
     Raises
@@ -92,26 +90,17 @@ def execute(
         If a kernel failed.
     """
     with released(channel):
-        _Run(plan, matrices, channel, launcher, base, workspace).all(helpers)
+        _Run(launcher, matrices, channel, base).all(helpers)
 
 
 class _Run:
     """The state of one product while it is carried out."""
 
-    def __init__(
-        self,
-        plan: HostPlan,
-        matrices: Matrices,
-        channel: Channel,
-        launcher: Launcher,
-        base: int,
-        workspace: int,
-    ) -> None:
-        self._plan, self._matrices = plan, matrices
-        self._channel, self._launcher = channel, launcher
-        self._base, self._workspace = base, workspace
-        self._has_pieces = _are_several(plan, CopyOut)
-        self._overlaps = _are_several(plan, Compute)
+    def __init__(self, launcher: Launcher, matrices: Matrices, channel: Channel, base: int) -> None:
+        self._launcher, self._plan, self._matrices = launcher, launcher.plan, matrices
+        self._channel, self._base = channel, base
+        self._has_pieces = _are_several(self._plan, CopyOut)
+        self._overlaps = _are_several(self._plan, Compute)
         self._dependencies = Dependencies()
         self._turn = 0
 
@@ -184,7 +173,7 @@ class _Run:
         stream = self._stream(Kind.COMPUTE, self._turn)
         for event in self._dependencies.before(stream, reads, writes):
             self._channel.wait(stream, event)
-        workspace = self._base + self._plan.memory + self._turn * self._workspace
+        workspace = self._base + self._plan.memory + self._turn * self._launcher.workspace
         self._launcher.launch(step, self._channel, stream, self._base, workspace)
         self._dependencies.after(self._done(stream), reads, writes)
 

@@ -74,29 +74,38 @@ def product_of(
 
 
 class GpuLauncher:
-    """The launcher on a GPU.
+    """A plan with what launches its products on a GPU, which are compiled and checked.
 
     Parameters
     ----------
     gpu : Gpu
     problem : HostProblem
     operation : Operation
+    plan : HostPlan
     room : int
         The bytes of the GPU's memory that the product may take.
+
+    Attributes
+    ----------
+    problem : HostProblem
+    plan : HostPlan
+    workspace : int
+        The bytes of workspace that each of the plan's products may need.
     """
 
-    def __init__(self, gpu: Gpu, problem: HostProblem, operation: Operation, room: int) -> None:
-        self._gpu, self.problem, self._operation = gpu, problem, operation
-        self._room = room
+    def __init__(
+        self, gpu: Gpu, problem: HostProblem, operation: Operation, plan: HostPlan, room: int
+    ) -> None:
+        self._gpu, self._operation = gpu, operation
+        self.problem, self.plan = problem, plan
         self._prepared: dict[Product, tuple[Prepared, ...]] = {}
         self._roundings: dict[tuple[int, ...], tuple[Prepared, ...]] = {}
-        self._sums_apart = False
+        self.workspace = self._prepare((room - plan.memory) // COMPUTE_STREAMS)
 
-    def workspace(self, plan: HostPlan) -> int:
-        """Return the bytes of workspace that each of a plan's products may need; prepare them."""
-        self._sums_apart = plan.sums_apart
-        most, room = 0, (self._room - plan.memory) // COMPUTE_STREAMS
-        computed = [step for step in plan.steps() if isinstance(step, Compute)]
+    def _prepare(self, room: int) -> int:
+        """Prepare every product with a workspace of at most ``room`` bytes; return the largest."""
+        most = 0
+        computed = [step for step in self.plan.steps() if isinstance(step, Compute)]
         for step in computed:
             product = self._product(step)
             if product not in self._prepared:
@@ -114,7 +123,7 @@ class GpuLauncher:
         return plan_of_piece(product, chip_of(self._gpu), min(room, MOST_WORKSPACE))
 
     def launches_of(self, step: Compute) -> tuple[Prepared, ...]:
-        """Return the launches of a product that :meth:`workspace` prepared."""
+        """Return the launches of a step's product."""
         return self._prepared[self._product(step)]
 
     def launch(
@@ -129,7 +138,7 @@ class GpuLauncher:
             channel.launch(self._rounding(step, step.result), stream, addresses)
 
     def _product(self, step: Compute) -> Product:
-        return product_of(step, self.problem, self._operation, self._sums_apart)
+        return product_of(step, self.problem, self._operation, self.plan.sums_apart)
 
     def _rounding(self, step: Compute, result: Region) -> Sequence[Prepared]:
         of_d = self.problem.d

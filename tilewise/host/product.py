@@ -82,50 +82,33 @@ def multiply(
             room = max_gpu_memory
             if room is None:
                 room = free(problem, gpu, is_sure=tries_left < _TRIES - 1)
-            plan, launcher, workspace = prepared(problem, operation, gpu, room)
+            launcher = prepared(problem, operation, gpu, room)
+            size = launcher.plan.memory + COMPUTE_STREAMS * launcher.workspace
             try:
-                base = channel.allocate(plan.memory + COMPUTE_STREAMS * workspace)
+                base = channel.allocate(size)
                 break
             except MemoryError:
                 if not tries_left or max_gpu_memory is not None:
                     raise
         helpers = helpers_of(gpu)
-        if at_once.is_for(plan, found):
-            at_once.execute(plan, found, channel, launcher, base, helpers.copiers)
+        if at_once.is_for(launcher.plan, found):
+            at_once.execute(launcher, found, channel, base, helpers.copiers)
             if key is not None:
-                quick.remember(key, call, gpu, plan, launcher, workspace)
+                quick.remember(key, call, gpu, launcher)
         else:
-            execute(plan, found, channel, launcher, base, workspace, helpers)
+            execute(launcher, found, channel, base, helpers)
     if target is not result:
         result[...] = target
     return result
 
 
-class PreparedPlan(NamedTuple):
-    """A product's plan and its prepared launches.
-
-    Attributes
-    ----------
-    plan : HostPlan
-    launcher : GpuLauncher
-    workspace : int
-        The bytes of workspace on the GPU that each of the plan's products may need.
-    """
-
-    plan: HostPlan
-    launcher: GpuLauncher
-    workspace: int
-
-
 @lru_cache(maxsize=256)
-def prepared(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> PreparedPlan:
-    """Return the plan of a product within ``room`` bytes of the GPU's memory, and its launches.
+def prepared(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> GpuLauncher:
+    """Return the plan of a product within ``room`` bytes of the GPU's memory, with its launches.
 
     The GPU's context is current. Raises what :func:`planned` raises, and what compiling raises.
     """
-    plan = planned(problem, operation, gpu, room)
-    launcher = GpuLauncher(gpu, problem, operation, room)
-    return PreparedPlan(plan, launcher, launcher.workspace(plan))
+    return GpuLauncher(gpu, problem, operation, planned(problem, operation, gpu, room), room)
 
 
 def forget() -> None:

@@ -19,7 +19,7 @@ from tilewise.host.at_once import MOST_BY_DRIVER, TINY, TINY_RESULT, buffer_size
 from tilewise.host.channel import Kind, released
 from tilewise.host.launcher import GpuLauncher
 from tilewise.host.matrices import Array
-from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan
+from tilewise.host.plan import Compute, CopyIn, CopyOut
 from tilewise.host.staging import staging
 
 RECORDS = 4096
@@ -143,11 +143,9 @@ def repeated(key: Key, a: Any, b: Any) -> Array | None:
         return None
 
 
-def remember(
-    key: Key, call: Call, gpu: Gpu, plan: HostPlan, launcher: GpuLauncher, workspace: int
-) -> None:
+def remember(key: Key, call: Call, gpu: Gpu, launcher: GpuLauncher) -> None:
     """Keep what was found out about a call with this key, if it can be repeated."""
-    problem = launcher.problem
+    problem, plan = launcher.problem, launcher.plan
     if plan.bytes_out > MOST_BY_DRIVER or problem.shared or not call.shape:
         return
     steps = list(plan.steps())
@@ -169,7 +167,7 @@ def remember(
         _records.clear()
     _records[key] = Quick(
         gpu, call.shape, np.dtype(call.out_dtype), tuple(region.offset for region in regions),  # type: ignore[arg-type]
-        plan.memory, workspace, launcher.launches_of(product),
+        plan.memory, launcher.workspace, launcher.launches_of(product),
     )  # fmt: skip
 
 
