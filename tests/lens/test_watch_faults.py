@@ -143,6 +143,36 @@ def test_the_run_ends_at_the_access_and_not_where_it_was_found() -> None:
     assert fault.title == "A race"
 
 
+@pytest.mark.parametrize("faulty", ["first", "second"])
+def test_functions_whose_shared_arrays_have_one_name(faulty: str) -> None:
+    """The page shows the fault in the array of the function that has it."""
+    beyond = {"first": 0, "second": 0, faulty: 1}
+    source = "".join(
+        f"""
+    __device__ __noinline__ void {name}(float* x) {{
+        __shared__ float t[32];
+        t[threadIdx.x + {beyond[name]}] = *x;
+        __syncthreads();
+        *x = t[31 - threadIdx.x];
+    }}"""
+        for name in beyond
+    )
+    source += """
+    extern "C" __global__ void k(float* x) { first(x + threadIdx.x); second(x + threadIdx.x); }"""
+    x = np.zeros(32, np.float32)
+    found = Kernel(source, "k").watch(1, 32, (x,))
+    assert found.fault is not None
+    (finding,) = found.fault.findings
+    assert (finding.array, finding.index) == (f"{faulty}::t", 32)
+    trace = found.trace.to_dict()
+    starts = {each["name"]: each["offset"] for each in trace["shared"]}
+    assert sorted(starts) == ["first::t", "second::t"]
+    last = trace["blocks"][0]["steps"][-1]
+    assert (last["fault"]["array"], last["fault"]["at"]) == (f"{faulty}::t", 32)
+    assert last["fault"]["others"] == list(range(1, 32))
+    assert f"{faulty}::t has elements 0 to 31" in last["why"]
+
+
 def test_all_who_wait_at_a_barrier_are_there() -> None:
     steps = seen(HALF, "half").trace.to_dict()["blocks"][0]["steps"]
     waiting = [step["threads"] for step in steps if step["kind"] == "barrier"]

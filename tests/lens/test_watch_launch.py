@@ -10,9 +10,9 @@ import pytest
 from player import Open, classes, seek
 from signatures import SOURCE
 
+from tilewise.compiler.shared_arrays import element_size
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
-from tilewise.lens.declarations import element_size
 from tilewise.lens.trace import record_launch
 from tilewise.lens.watch import watch_launch
 from tilewise.places import Dim3

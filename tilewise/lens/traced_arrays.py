@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
+from tilewise.compiler.shared_arrays import element_size, extents
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.devices.emulator.ptx.program import Program, plain_name
-from tilewise.lens.declarations import element_size, extents
 from tilewise.lens.sentences import FLAT, Place, Shared
 from tilewise.lens.steps import plain_numbers
 from tilewise.pointer import Pointer
@@ -97,7 +97,8 @@ def shared_arrays(
         is_flat = not columns
         columns = columns or min(count, FLAT)
         rows = -(-count // columns) if columns else 0
-        found.append(Shared(plain, offset, held, element, rows, columns, is_flat))
+        called = program.shared_names[name]
+        found.append(Shared(called, offset, held, element, rows, columns, is_flat))
     return tuple(found)
 
 

@@ -310,6 +310,33 @@ def test_waits_at_an_mbarrier_and_a_bulk_copy() -> None:
     assert copy.sectors == 8
 
 
+def test_shared_variables_of_one_name() -> None:
+    """They are told apart by their functions, and if that is not enough by numbers."""
+    source = """
+    __device__ __noinline__ void first(float* x) {
+        __shared__ float t[32]; t[threadIdx.x] = *x; __syncthreads(); *x = t[31 - threadIdx.x];
+    }
+    template <int N> __device__ __noinline__ void second(float* x) {
+        __shared__ float t[N]; t[threadIdx.x] = *x; __syncthreads(); *x = t[31 - threadIdx.x];
+    }
+    extern "C" __global__ void k(float* x) {
+        __shared__ float own[32];
+        own[threadIdx.x] = *x;
+        __syncthreads();
+        float* to = x + 31 - threadIdx.x;
+        *to = own[threadIdx.x];
+        first(to); second<32>(to); second<64>(to);
+        { __shared__ float u[32]; u[threadIdx.x] = *x; __syncthreads(); *to = u[threadIdx.x]; }
+        { __shared__ float u[32]; u[threadIdx.x] = *x; __syncthreads(); *to += u[threadIdx.x]; }
+    }"""
+    _, (recording,) = recorded(source, "k", (np.zeros(32, np.float32),))
+    program = recording.program
+    names = {"own", "first::t", "second<32>::t", "second<64>::t", "k::u (1)", "k::u (2)"}
+    assert set(program.shared_names.values()) == names
+    for symbol, offset in program.shared_offsets.items():
+        assert program.shared_variable(offset + 4) == (program.shared_names[symbol], offset)
+
+
 @pytest.mark.parametrize(
     ("symbol", "name"),
     [

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import bisect
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 
+from tilewise.compiler.symbols import demangle
 from tilewise.devices.emulator.ptx.syntax import (
     Address,
     Function,
@@ -48,6 +50,8 @@ class Program:
         Function to address; ``FUNCTION_ADDRESS`` more than its place.
     shared_offsets : dict
         Variable to byte offset in the block's shared memory.
+    shared_names : dict
+        Variable to its name for a reader, which no other one has.
     shared_sizes : dict
         Variable to bytes; of dynamic shared memory, which ends with the block's, none.
     static_shared : int
@@ -173,6 +177,7 @@ class Program:
             offset = -(-offset // align) * align
             self.shared_offsets |= {v.name: offset for v in dynamic}
         self.static_shared = offset
+        self.shared_names = _names_for_readers(self.shared_offsets)
         self._shared_order = sorted((at, name) for name, at in self.shared_offsets.items())
         self.depots: dict[str, int] = {}
         offset = 0
@@ -206,7 +211,7 @@ class Program:
             return "shared memory", 0
         at = max(bisect.bisect(self._shared_order, (offset, "\x7f")) - 1, 0)
         start, name = self._shared_order[at]
-        return plain_name(name), start
+        return self.shared_names[name], start
 
     def variable(self, function: str, name: str) -> Variable | None:
         """Return a variable of a function or of the module."""
@@ -260,6 +265,35 @@ def _symbols(instruction: Instruction) -> set[str]:
             if isinstance(base, Symbol):
                 found.add(base.name)
     return found
+
+
+def _names_for_readers(symbols: Iterable[str]) -> dict[str, str]:
+    """Return the name of each variable in the source, with its function's if others have it too.
+
+    If that is not enough, as for two blocks of one function, they are numbered.
+    """
+    found = {symbol: plain_name(symbol) for symbol in symbols}
+    for symbol in _repeated(found):
+        found[symbol] = _with_function(symbol)
+    numbers: Counter[str] = Counter()
+    for symbol in _repeated(found):
+        name = found[symbol]
+        numbers[name] += 1
+        found[symbol] = f"{name} ({numbers[name]})"
+    return found
+
+
+def _repeated(names: Mapping[str, str]) -> list[str]:
+    """Return the keys whose value another one has too."""
+    counts = Counter(names.values())
+    return [key for key, name in names.items() if counts[name] > 1]
+
+
+def _with_function(symbol: str) -> str:
+    """Return a variable's name with its function's: ``_ZZ1fILi4EEvvE1t`` is ``f<4>::t``."""
+    name = plain_name(symbol)
+    inside = re.match(rf"_Z(Z.+)E{len(name)}{re.escape(name)}(?:_\w+)?$", symbol)
+    return f"{demangle(f'_{inside[1]}')}::{name}" if inside else name
 
 
 def plain_name(symbol: str) -> str:

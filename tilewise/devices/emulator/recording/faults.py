@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.ptx.program import plain_name
 from tilewise.devices.emulator.recording.events import Attempt, Fault
 from tilewise.devices.emulator.recording.operands import generic
 from tilewise.devices.emulator.threads.faults import IMMEDIATE, Place, Site
@@ -83,7 +82,7 @@ class Noted:
             return "", 0
         machine = self.machine
         for name, start in machine.program.shared_offsets.items():
-            if plain_name(name) == array and isinstance(index, int):
+            if machine.program.shared_names[name] == array and isinstance(index, int):
                 return "shared", start + index * machine.ops[op].element
         for allocation in machine.memory.all():
             if allocation.name == array:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from reference import thorough
 
+from tilewise.compiler.shared_arrays import element_size, extents
 from tilewise.ladder.rungs import RUNGS, Rung
-from tilewise.lens.declarations import element_size, extents
 from tilewise.places import ITEM_SIZES
 
 MACROS = """
