@@ -108,6 +108,8 @@ class Compiled:
     remarks : tuple of str
         Notes for the user: ``source_doubt``, headers that were not found and were left out, and
         each ``__has_include`` whose header was not found.
+    macros : tuple of str
+        The macros that it was compiled with, as ``"TILE=16"``; empty for given PTX.
     """
 
     name: str
@@ -125,6 +127,7 @@ class Compiled:
     source_doubt: str = ""
     is_part: bool = False
     remarks: tuple[str, ...] = ()
+    macros: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

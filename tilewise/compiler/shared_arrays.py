@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tilewise.compiler.type_names import size_of
@@ -13,6 +14,7 @@ from tilewise.compiler.type_names import size_of
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
+_ELEMENTS = (1, 2, 4, 8, 16)  # bytes of an element of a plain type, or of a vector
 _DEEPEST = 16  # levels of macros in macros
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
@@ -44,13 +46,52 @@ def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ..
     """
     plain = _COMMENT.sub(" ", source)
     values = macros(plain, defines)
+    for declared in _declared(plain, name):
+        found = [value_of(each, values) for each in declared]
+        known = tuple(each for each in found if each is not None and each > 0)
+        return known if len(known) == len(found) else ()
+    return ()
+
+
+def shape_of(
+    source: str, name: str, size: int, defines: Mapping[str, Any]
+) -> tuple[int, tuple[int, ...]] | None:
+    """Return an element's bytes and the extents of the shared array ``name`` of so many bytes.
+
+    Parameters
+    ----------
+    source, name, defines
+        As in :func:`extents`.
+    size : int
+        The bytes of the whole array.
+
+    Returns
+    -------
+    (int, tuple of int) or None
+        None if no declaration of this name is as large, or several that differ may be it.
+
+    Examples
+    --------
+    >>> shape_of("__shared__ double s[T], t[4][T];", "t", 4 * 8 * 8, {"T": 8})
+    (8, (4, 8))
+    """
+    plain = _COMMENT.sub(" ", source)
+    values = macros(plain, defines)
+    found = set()
+    for each in _declared(plain, name):
+        known = tuple(value_of(extent, values) or 0 for extent in each)
+        count = math.prod(known)
+        if count > 0 and size % count == 0 and size // count in _ELEMENTS:
+            found.add((size // count, known))
+    return found.pop() if len(found) == 1 else None
+
+
+def _declared(plain: str, name: str) -> Iterator[list[str]]:
+    """Yield the extents, as they are written, of each declaration of a shared array."""
     for statement in re.finditer(r"\b__shared__\b([^;]*);", plain):
         declared = re.search(rf"\b{re.escape(name)}\s*((?:\[[^\]]+\]\s*)+)", statement[1])
         if declared:
-            found = [value_of(each, values) for each in re.findall(r"\[([^\]]+)\]", declared[1])]
-            known = tuple(each for each in found if each is not None and each > 0)
-            return known if len(known) == len(found) else ()
-    return ()
+            yield re.findall(r"\[([^\]]+)\]", declared[1])
 
 
 def element_size(source: str, name: str) -> int:

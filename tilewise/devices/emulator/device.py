@@ -27,6 +27,7 @@ from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
 from tilewise.devices.emulator.memory.image import Image
 from tilewise.devices.emulator.memory.module import EmulatorModule
+from tilewise.devices.emulator.memory.shapes import SharedShapes
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
@@ -274,6 +275,7 @@ class Emulator:
                 rules=rules,
                 faults=faults,
                 sources=sources,
+                shapes=SharedShapes(program, compiled),
                 is_checking=launch.checks != "off",
                 print=output.append,
                 is_mapping=is_mapping,

@@ -27,6 +27,7 @@ from tilewise.devices.emulator.counting.rules import Rules
 from tilewise.devices.emulator.instructions.build import build
 from tilewise.devices.emulator.instructions.calls import Calls
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
+from tilewise.devices.emulator.memory.shapes import SharedShapes
 from tilewise.devices.emulator.memory.storage import Storage
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
@@ -74,6 +75,7 @@ class Setup:
     """The rules by which accesses are counted; None if they are not counted."""
     faults: Faults
     sources: Sources
+    shapes: SharedShapes
     is_checking: bool
     print: Callable[[str], None]
     is_mapping: bool = False
@@ -196,8 +198,12 @@ class Machine:
 
     def shared_place(self, offset: int, element: int) -> Place:
         """Return the shared variable and element at an offset in the block's shared memory."""
-        name, start = self.program.shared_variable(offset)
-        return Place(name, (offset - start) // element)
+        symbol, start = self.program.shared_variable(offset)
+        number = (offset - start) // element
+        if not symbol:
+            return Place("shared memory", number)
+        name = self.program.shared_names[symbol]
+        return Place(name, self.setup.shapes.index(symbol, number, element))
 
     # Running
 

@@ -206,12 +206,14 @@ class Program:
         return self.labels[self.function_of(index), label]
 
     def shared_variable(self, offset: int) -> tuple[str, int]:
-        """Name and start of the shared variable at or before an offset."""
+        """Symbol and start of the shared variable at or before an offset; the symbol is empty if
+        there is none.
+        """
         if not self._shared_order:
-            return "shared memory", 0
+            return "", 0
         at = max(bisect.bisect(self._shared_order, (offset, "\x7f")) - 1, 0)
         start, name = self._shared_order[at]
-        return self.shared_names[name], start
+        return name, start
 
     def variable(self, function: str, name: str) -> Variable | None:
         """Return a variable of a function or of the module."""

@@ -82,8 +82,11 @@ class Noted:
             return "", 0
         machine = self.machine
         for name, start in machine.program.shared_offsets.items():
-            if machine.program.shared_names[name] == array and isinstance(index, int):
-                return "shared", start + index * machine.ops[op].element
+            if machine.program.shared_names[name] != array:
+                continue
+            number = machine.setup.shapes.number(name, index)
+            if number is not None:
+                return "shared", start + number * machine.ops[op].element
         for allocation in machine.memory.all():
             if allocation.name == array:
                 at = index if isinstance(index, tuple) else (index,)

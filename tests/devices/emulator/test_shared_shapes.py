@@ -1,0 +1,99 @@
+"""Findings name an element of a shared array by as many indices as the source declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewise import compiler
+from tilewise.devices import Device
+from tilewise.errors import CheckError, MemoryAccessError, RaceError, UninitializedReadError
+from tilewise.kernel import Kernel
+from tilewise.launch import Finding
+
+RACE = """
+extern "C" __global__ void k(REAL* x) {
+    __shared__ REAL as[2][TILE][TILE + PAD], flat[TILE * TILE];
+    int i = threadIdx.y, j = threadIdx.x;
+    as[1][i][j] = x[i * TILE + j];
+    flat[i * TILE + j] = 0;
+    x[i * TILE + j] = as[1][j][i] + flat[0];
+}"""
+OUTSIDE = """
+#define ROWS 4
+extern "C" __global__ void k(float* x, int row, int column) {
+    __shared__ float s[ROWS][8];
+    for (int i = 0; i < ROWS; ++i) s[i][threadIdx.x] = i;
+    __syncthreads();
+    x[threadIdx.x] = s[row][column + threadIdx.x];
+}"""
+FLAT = """
+extern "C" __global__ void k(float* x) {
+    __shared__ volatile DECLARED;
+    if (threadIdx.x) x[0] = ELEMENT;
+}"""
+
+
+def finding(
+    kernel: Kernel, error: type[CheckError], args: Any, block: Any, place: Device
+) -> Finding:
+    with pytest.raises(error) as caught:
+        kernel.launch(1, block, args, device=place)
+    return caught.value.findings[-1]
+
+
+@pytest.mark.parametrize(
+    ("real", "dtype", "tile", "pad"), [("float", "float32", 4, 1), ("double", "float64", 8, 0)]
+)
+def test_a_race(real: str, dtype: str, tile: int, pad: int, emulator: Device) -> None:
+    kernel = Kernel(RACE, "k", {"REAL": real, "TILE": tile, "PAD": pad})
+    for _ in range(2):  # the second from the cache
+        found = finding(kernel, RaceError, (np.zeros((tile, tile), dtype),), (tile, tile), emulator)
+        assert (found.array, found.index) == ("as", (1, 1, 0))
+        assert "reads as[1, 1, 0] in shared memory with no barrier" in found.message
+        compiler.forget()
+
+
+def test_out_of_bounds_is_a_number_from_the_beginning(emulator: Device) -> None:
+    x, kernel = np.zeros(8, np.float32), Kernel(OUTSIDE, "k")
+    found = finding(kernel, MemoryAccessError, (x, 4, 0), 8, emulator)
+    assert (found.array, found.index) == ("s", 32)
+
+
+def test_a_page_shows_it_in_the_array(emulator: Device) -> None:
+    kernel = Kernel(RACE, "k", {"REAL": "float", "TILE": 4, "PAD": 1})
+    trace = kernel.watch(1, (4, 4), (np.zeros((4, 4), np.float32),)).trace.to_dict()
+    last = trace["blocks"][0]["steps"][-1]
+    assert (last["fault"]["array"], last["fault"]["at"]) == ("as", 1 * 20 + 1 * 5)
+
+
+@pytest.mark.parametrize(
+    ("declared", "element", "index"),
+    [
+        ("float s[3][5]", "s[2][1]", (2, 1)),
+        ("int s[3][5]", "s[2][1]", (2, 1)),
+        ("float s[15]", "s[11]", 11),
+        ("float s[ROWS(3)][5]", "s[2][1]", 11),  # a macro with parameters is not computed
+        ("double s[3][5]", "((volatile float*)s)[11]", 11),  # of another size
+    ],
+)
+def test_which_declarations_are_known(
+    declared: str, element: str, index: Any, emulator: Device
+) -> None:
+    source = FLAT.replace("DECLARED", declared).replace("ELEMENT", element)
+    kernel = Kernel(f"#define ROWS(n) n\n{source}", "k")
+    found = finding(kernel, UninitializedReadError, (np.zeros(1, np.float32),), 2, emulator)
+    assert (found.array, found.index) == ("s", index)
+
+
+def test_two_shapes_of_one_name_and_size_are_told_by_numbers(emulator: Device) -> None:
+    source = """
+    __device__ __noinline__ float f() { __shared__ volatile float s[4][8]; return s[1][0]; }
+    __device__ __noinline__ float g() { __shared__ volatile float s[8][4]; return s[1][0]; }
+    extern "C" __global__ void k(float* x) { x[threadIdx.x] = f() + g(); }"""
+    found = finding(
+        Kernel(source, "k"), UninitializedReadError, (np.zeros(1, np.float32),), 1, emulator
+    )
+    assert (found.array, found.index) in (("f::s", 8), ("g::s", 4))
