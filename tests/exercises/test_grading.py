@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import json
 import shlex
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tilewise.cli.main import main
+from tilewise.exercises.cases import make
 from tilewise.exercises.catalogue import Exercise, exercises, find
 from tilewise.exercises.grading import FAULTS, FULL, GOALS, NOT_RUN, RESULTS, Grade, grade
 from tilewise.exercises.running import MOST_SOURCE
@@ -25,7 +28,8 @@ INDEX = """__global__ void scale(int n, float a, const float* x, float* y)
 
 def graded(body: str, exercise: str = "index", **more: object) -> Grade:
     """The grade of a body of ``scale``, or of a whole source."""
-    source = INDEX % body if exercise == "index" and "__global__" not in body else body
+    is_body = exercise.endswith(("index", "mine")) and "__global__" not in body
+    source = INDEX % body if is_body else body
     return grade(exercise, source, "mine.cu", **{"seconds": 30.0, **more})  # type: ignore[arg-type]
 
 
@@ -261,13 +265,73 @@ def test_a_grade_takes_seconds(tmp_path: Path) -> None:
 
 def test_what_is_wrong_can_be_watched() -> None:
     found = graded("y[i] = a * x[i];")
+    assert found.watch == "tilewise watch mine.cu:scale --exercise index --test 2"
+    assert graded("if (i < n) y[i] = a * x[i];").watch == ""
+    hidden = graded("if (i < n && n < 1500) y[i] = a * x[i];")
+    assert not hidden.is_right
+    assert hidden.watch == ""
+    some = graded("if (i < n && n != 1) y[i] = a * x[i];", seed=7)
+    assert some.watch == "tilewise watch mine.cu:scale --exercise index --test 3 --seed 7"
+
+
+def test_an_exercise_of_ones_own_is_watched_without_its_folder(tmp_path: Path) -> None:
+    """A student may not have it, and shall not read where the teacher has it."""
+    folder = tmp_path / "mine"
+    shutil.copytree(find("index").folder, folder)
+    found = graded("y[i] = a * x[i];", str(folder))
     assert found.watch == (
         "tilewise watch mine.cu:scale --grid 4 --block 256 --args n=1000 a=2.5 x=random:1000 "
         "y=empty:1000"
     )
-    assert graded("if (i < n) y[i] = a * x[i];").watch == ""
-    hidden = graded("if (i < n && n != 513) y[i] = a * x[i]; if (n > 1100) x[0];")
-    assert hidden.is_right or not hidden.watch or "n=513" not in hidden.watch
+
+
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        ("if (i < n && i % 3) y[i] = a * x[i];", list(range(0, 1024, 3))),
+        ("if (i < n) y[i] = i == 999 ? 5 : a * x[i];", [999]),
+    ],
+)
+def test_the_page_marks_the_elements_that_are_wrong_in_the_test(
+    body: str, wrong: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those, with the values of the test itself, and no others."""
+    monkeypatch.chdir(tmp_path)
+    Path("mine.cu").write_text(INDEX % body)
+    words = shlex.split(graded(body, seed=3).watch)
+    assert main([*words[1:], "--trace", "t.json"]) == 1
+    trace = json.loads(Path("t.json").read_text())
+    y = next(each for each in trace["arrays"] if each["name"] == "y")
+    marked = trace["wrong"]
+    assert marked["array"] == "y"
+    assert [row * y["leading"] + column for row, column in marked["at"]] == wrong
+    index = find("index")
+    case = make(index, index.tests[0], 3)
+    (expected,) = case.expected
+    assert marked["right"] == [float(f"{expected.value[i]:.6g}") for i in wrong]
+    assert marked["computed"] == [5.0 if i == 999 and len(wrong) == 1 else None for i in wrong]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--exercise index --test 9", "index has tests 1 to 3 to watch, and no 9"),
+        ("--exercise index --test 0", "index has tests 1 to 3 to watch, and no 0"),
+        ("--exercise transpose", "transpose is an exercise on FILE.cu:transpose, and not mine.cu"),
+        ("--exercise indx", "there is no exercise 'indx'; did you mean index?"),
+        ("--exercise index -m 5", "-m is given by the test; with --exercise, leave it out"),
+        ("--exercise index --beside tiled", "--beside is given by the test"),
+    ],
+)
+def test_what_can_not_be_watched(
+    words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("mine.cu").write_text(INDEX % "if (i < n) y[i] = a * x[i];")
+    assert main(["watch", "mine.cu:scale", *words.split()]) == 2
+    assert told in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.glob("*.html"))
 
 
 @pytest.mark.parametrize("each", exercises(), ids=lambda each: each.name)

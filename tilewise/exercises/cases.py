@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.devices import Device
 from tilewise.exercises.catalogue import Exercise, Parameter, Test
 from tilewise.places import Dim3
 from tilewise.specs import expected as expectations
@@ -56,6 +57,15 @@ class Case:
         """The arguments that are arrays, by their names."""
         pairs = zip(self.names, self.args, strict=True)
         return {name: x for name, x in pairs if isinstance(x, np.ndarray)}
+
+    def args_on(self, device: Device) -> tuple[Any, ...]:
+        """Return the arguments; an array that nothing has written is one of the device's own."""
+        return tuple(
+            device.empty(x.shape, x.dtype)
+            if isinstance(x, np.ndarray) and x.size and unwritten(x).all()
+            else x
+            for x in self.args
+        )
 
 
 def make(exercise: Exercise, test: Test, seed: int = 0, threads: int | None = None) -> Case:
@@ -112,6 +122,20 @@ def make(exercise: Exercise, test: Test, seed: int = 0, threads: int | None = No
         test, sizes, grid, block, whole(exercise.shared, sizes, what), tuple(args), names,
         tuple(found),
     )  # fmt: skip
+
+
+def visible(exercise: Exercise, number: int) -> Test:
+    """Return a visible test by its number, from 1.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    tests = [test for test in exercise.tests if not test.is_hidden]
+    if not 1 <= number <= len(tests):
+        raise ValueError(f"{exercise.name} has tests 1 to {len(tests)} to watch, and no {number}")
+    return tests[number - 1]
 
 
 def _number(each: Parameter, text: str, sizes: Mapping[str, Number], what: str) -> int | float:

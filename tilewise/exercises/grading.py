@@ -282,7 +282,7 @@ def _graded(
         float(most[1]) if is_right and not findings else 0.0,
         round(sum(_share(each, goals, most[2]) for each in goals if each.is_met), 1),
         most, "", tests, tuple(goals), findings, tuple(dict.fromkeys(found)),
-        _printed(outcomes), watching.command(exercise, file, outcomes),
+        _printed(outcomes), watching.command(exercise, file, outcomes, seed),
     )  # fmt: skip
 
 

@@ -155,7 +155,7 @@ def run(
     """
     clock = Clock(seconds * _crowd())
     compiled = _compiled(exercise, source, clock)
-    threads = _bounds(compiled) if exercise.threads is not None else None
+    threads = threads_of(exercise, compiled)
     outcomes = []
     for test in exercise.tests:
         done(test.name)
@@ -181,6 +181,16 @@ def _compiled(exercise: Exercise, source: str, clock: Clock) -> Compiled:
         raise RefusedError(f"compiling it was stopped: {error}") from None
     except (TilewiseError, ValueError, TypeError) as error:
         raise RefusedError(str(error)) from None
+    return checked(exercise, compiled)
+
+
+def checked(exercise: Exercise, compiled: Compiled) -> Compiled:
+    """Return a kernel that takes what the exercise gives it.
+
+    Raises
+    ------
+    RefusedError
+    """
     if len(compiled.ptx) > MOST_PTX:
         raise RefusedError(
             f"the compiler makes {len(compiled.ptx):,} characters of PTX of it, and "
@@ -196,6 +206,11 @@ def _compiled(exercise: Exercise, source: str, clock: Clock) -> Compiled:
             f"the kernel is {signature(compiled)}, and the exercise launches {exercise.signature}"
         )
     return compiled
+
+
+def threads_of(exercise: Exercise, compiled: Compiled) -> int | None:
+    """Return the threads of a block that a submission sets; None if they are the exercise's."""
+    return _bounds(compiled) if exercise.threads is not None else None
 
 
 def _bounds(compiled: Compiled) -> int | None:

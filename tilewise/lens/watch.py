@@ -10,8 +10,9 @@ from typing import Any, Never
 
 from tilewise.devices.arguments import bind
 from tilewise.devices.emulated import emulator
-from tilewise.devices.emulator import Emulator
+from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.errors import CheckError
+from tilewise.exercises.cases import Case
 from tilewise.kernel import Kernel
 from tilewise.ladder.prepared import arch_of, check_sizes, dtype_of, kernel_of
 from tilewise.ladder.problem import random_problem
@@ -29,10 +30,11 @@ from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record, record_args, record_launch
 from tilewise.lens.traced_arrays import put
-from tilewise.lens.wrong import wrong_elements
+from tilewise.lens.wrong import of_arrays, wrong_elements
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.specs.arguments import names_of
+from tilewise.specs.expected import Compared
 from tilewise.specs.run import Prepared
 from tilewise.specs.run import launch as launch_prepared
 from tilewise.tracebacks import front_door
@@ -53,11 +55,14 @@ class Watch(Paged):
         The check of the whole product against float64; None if it is too large to be run whole.
     untouched : Untouched or None
         The elements of C that the kernel did not change; None if none is known.
+    compared : tuple of Compared
+        The arrays of a launch, compared with what was expected of them.
     """
 
     trace: Trace
     check: Check | None = None
     untouched: Untouched | None = None
+    compared: tuple[Compared, ...] = ()
 
     @property
     def fault(self) -> CheckError | None:
@@ -71,8 +76,9 @@ class Watch(Paged):
 
     @property
     def correct(self) -> bool:
-        """Whether no check found a fault and the product is not known to be wrong."""
-        return self.fault is None and (self.verdict is None or self.verdict.correct)
+        """Whether no check found a fault and the result is not known to be wrong."""
+        is_right = self.verdict is None or self.verdict.correct
+        return self.fault is None and is_right and all(each.correct for each in self.compared)
 
     def beside(self, other: Watch) -> Beside:
         """Show this run beside another, in step by the work that each has done.
@@ -105,7 +111,7 @@ class Watch(Paged):
 
     def __repr__(self) -> str:
         found = {None: "", True: ", right", False: ", WRONG"}[
-            None if self.check is None else self.correct
+            None if self.check is None and not self.compared else self.correct
         ]
         if self.fault is not None:
             found = f", FAULT: {self.fault}"
@@ -277,6 +283,58 @@ def watch_launch(prepared: Prepared, *, blocks: Sequence[Dim3] = ()) -> Watch:
         lambda: launch_prepared(prepared, device=emulator(prepared.compiled.arch)), _are_few,
     )  # fmt: skip
     return Watch(page(trace.to_dict()), trace)
+
+
+def watch_case(kernel: Kernel, case: Case, *, blocks: Sequence[Dim3] = ()) -> Watch:
+    """Run some blocks of an exercise's test on the emulator, and show what they do, step by step.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The submission's kernel.
+    case : Case
+        The launch, as :func:`tilewise.exercises.cases.make` returns it.
+    blocks
+        The blocks, as in :func:`tilewise.lens.trace.record`.
+
+    Returns
+    -------
+    Watch
+        The recording, with the comparison of the test's arrays; elements that are wrong are marked.
+
+    Raises
+    ------
+    CompileError, LaunchError, CheckError, MemoryError, ValueError, TypeError
+    """
+    compiled = kernel.compile()
+
+    def fresh() -> tuple[Emulator, Launch]:
+        place = Emulator(compiled.arch)
+        module = kernel.variables.for_a_look(place, compiled)
+        return place, Launch(
+            case.grid, case.block, case.args_on(place), case.shared, limits=kernel.limits,
+            module=module,
+        )  # fmt: skip
+
+    def recorded(blocks: Sequence[Dim3]) -> Trace:
+        place, looked = fresh()
+        return record_args(
+            place, kernel, compiled, looked, case.names, blocks, stops_at_fault=True
+        )  # fmt: skip
+
+    def whole() -> dict[str, EmulatorArray]:
+        place, looked = fresh()
+        args, arrays = put(place, looked.args, case.names)
+        place.launch(compiled, replace(looked, args=args))
+        return {name: there for name, there, _ in arrays}
+
+    trace, arrays = _seen(recorded, blocks, whole, lambda threads: True)
+    if arrays is None:
+        return Watch(page(trace.to_dict()), trace)
+    compared, wrong = of_arrays(case.expected, arrays)
+    if wrong is not None:
+        trace = replace(trace, data={**trace.data, "wrong": wrong})
+    return Watch(page(trace.to_dict()), trace, compared=compared)
 
 
 def watch_args(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tilewise import numbers
+from tilewise.devices.emulator import EmulatorArray
+from tilewise.lens.sentences import Place
 from tilewise.lens.steps import plain_numbers
 from tilewise.lens.traced_arrays import MOST_VALUES
+from tilewise.specs import expected as expectations
+from tilewise.specs.expected import Compared, Expected
 
 Matrix = npt.NDArray[Any]
 
@@ -55,3 +60,41 @@ def wrong_elements(
         "array": "c", "at": [[int(i), int(j)] for i, j in zip(rows, columns, strict=True)],
         "computed": computed, "right": plain_numbers(right[wrong]),
     }  # fmt: skip
+
+
+def of_arrays(
+    expected: Sequence[Expected], arrays: Mapping[str, EmulatorArray]
+) -> tuple[tuple[Compared, ...], dict[str, Any] | None]:
+    """Compare arrays after a launch with their expected values.
+
+    Parameters
+    ----------
+    expected : sequence of Expected
+    arrays : mapping of str to EmulatorArray
+        The arrays after the launch, by their names.
+
+    Returns
+    -------
+    compared : tuple of Compared
+    wrong : dict or None
+        The member ``wrong`` of docs/trace.md, of the first array that is wrong; None if none is, or
+        if it is too large for its values to be shown.
+    """
+    compared, marked = [], None
+    for each in expected:
+        array = arrays[each.name]
+        result, unwritten = array.to_numpy(), array.unwritten_elements()
+        compared.append(expectations.compare(each, result, unwritten=unwritten))
+        wrong = expectations.wrong_elements(each, result, unwritten).reshape(-1)
+        if marked is not None or not wrong.any() or result.size > MOST_VALUES:
+            continue
+        computed: list[Any] = plain_numbers(result.reshape(-1)[wrong])
+        if unwritten is not None:
+            pairs = zip(computed, unwritten.reshape(-1)[wrong].tolist(), strict=True)
+            computed = [None if is_left else value for value, is_left in pairs]
+        columns = Place.of(each.name, array).columns
+        marked = {
+            "array": each.name, "at": [divmod(i, columns) for i in np.flatnonzero(wrong).tolist()],
+            "computed": computed, "right": plain_numbers(each.value.reshape(-1)[wrong]),
+        }  # fmt: skip
+    return tuple(compared), marked

@@ -88,6 +88,17 @@ def watch(
     shared: Shared = "0",
     cooperative: Cooperative = False,
     cast: Cast = False,
+    exercise: Annotated[
+        str | None,
+        typer.Option(
+            "--exercise",
+            metavar="EXERCISE",
+            help="Launch it as a test of this exercise does, and mark what is wrong.",
+        ),
+    ] = None,
+    test: Annotated[
+        int, typer.Option("--test", metavar="N", help="Of --exercise: its visible test N.")
+    ] = 1,
     beside: Annotated[
         str | None,
         typer.Option(
@@ -166,12 +177,20 @@ def watch(
     names = [target] if beside is None else [target, beside]
     kernel, *others = _sources(names, include, trusted, limit, no_limits, define, undefine)
     threads = None if not block else block[0]
-    if is_launch:
-        asked = Asked(grid, threads, args, shared, seed, cast, cooperative)
-        product = {
-            "-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
-            "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
+    product = {
+        "-m": m is not None, "-n": n is not None, "-k": k is not None, "--tile": tile,
+        "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
+    }  # fmt: skip
+    if exercise is not None:
+        more = {
+            "--grid": grid, "--block": block, "--args": args, "--shared": shared != "0",
+            "--cooperative": cooperative, "--cast": cast, "--beside": beside, "--arch": arch,
+            "--gif": gif, "--frames": frames, **product,
         }  # fmt: skip
+        chosen = [_index(each, "--at") for each in at or ()]
+        found_each = [_of_exercise(target, kernel, exercise, test, seed, chosen, more)]
+    elif is_launch:
+        asked = Asked(grid, threads, args, shared, seed, cast, cooperative)
         compiled = [
             asked.check(name, each, product)
             for name, each in zip(names, (kernel, *others), strict=True)
@@ -237,6 +256,38 @@ def watch(
     return RIGHT if all(each.correct for each in found_each) else WRONG
 
 
+def _of_exercise(
+    target: str,
+    kernel: Kernel | Rung,
+    name: str,
+    number: int,
+    seed: int,
+    blocks: Sequence[Dim3],
+    more: dict[str, Any],
+) -> Watch:
+    """Return the run of a submission in a visible test; ``more`` are other options by name."""
+    from tilewise.cli import show
+    from tilewise.exercises import cases, catalogue
+    from tilewise.exercises.running import RefusedError, checked, threads_of
+    from tilewise.kernel import Kernel
+    from tilewise.lens.watch import watch_case
+
+    given = [option for option, value in more.items() if value]
+    if given:
+        raise ValueError(f"{given[0]} is given by the test; with --exercise, leave it out")
+    exercise = catalogue.find(name)
+    if not isinstance(kernel, Kernel) or kernel.name != exercise.kernel:
+        raise ValueError(f"{name} is an exercise on FILE.cu:{exercise.kernel}, and not {target}")
+    test = cases.visible(exercise, number)
+    try:
+        compiled = checked(exercise, kernel.compile())
+    except RefusedError as error:
+        raise ValueError(str(error)) from None
+    case = cases.make(exercise, test, seed, threads_of(exercise, compiled))
+    with show.progress(None, f"running {target}"):
+        return watch_case(kernel, case, blocks=blocks)
+
+
 def page_name(target: str) -> str:
     """Return the name of a kernel's page: a rung's name, or the file and the name.
 
@@ -289,6 +340,10 @@ def _run(found: Watch) -> dict[str, Any]:
             for each in trace["blocks"]
         ],
         **as_dict(found.verdict),
+        **(
+            {"correct": found.correct, "expected": [each.to_dict() for each in found.compared]}
+            if found.compared else {}
+        ),
     }  # fmt: skip
 
 

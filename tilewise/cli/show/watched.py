@@ -70,12 +70,11 @@ def _run(out: Output, found: Watch) -> None:
     x = trace["problem"]
     if x is None:
         launched = grid_line(tuple(trace["grid"]), tuple(trace["block"]))
-        out.print(
-            Text.assemble(
-                (trace["kernel"], "bold"),
-                f", {launched}: no result is compared; `tilewise run` does that with --expect",
-            )
-        )
+        unknown = ": no result is compared; `tilewise run` does that with --expect"
+        line = f", {launched}{'' if found.compared else unknown}"
+        out.print(Text.assemble((trace["kernel"], "bold"), line))
+        for each in found.compared:
+            out.print(each._summary(), markup=False)
         return
     tile = "" if x["tile"] is None else f", tile {x['tile']}"
     line = product_line(x["m"], x["n"], x["k"], x["alpha"], x["beta"])

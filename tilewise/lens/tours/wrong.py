@@ -1,4 +1,4 @@
-"""The last stop of a product that is wrong: which elements of C, and what they should be."""
+"""The last stop of a run whose result is wrong: which elements, and what they should be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewise.lens.tours.stop import Stop, many
 
 
 def is_there(trace: Mapping[str, Any]) -> bool:
-    """Return whether elements of C are known to be wrong."""
+    """Return whether elements of the result are known to be wrong."""
     return bool(trace.get("wrong"))
 
 
@@ -18,29 +18,43 @@ def told(trace: Mapping[str, Any]) -> str:
     """Return a sentence on how many elements are wrong; empty if none is known to be."""
     if not is_there(trace):
         return ""
-    count, size = len(trace["wrong"]["at"]), trace["problem"]["m"] * trace["problem"]["n"]
-    return f"{count:,} of {many(size, 'element')} of C {'is' if count == 1 else 'are'} wrong."
+    count, array = len(trace["wrong"]["at"]), _array(trace)
+    size = array.get("count", array["rows"] * array["columns"])
+    name, are = _name(trace), "is" if count == 1 else "are"
+    return f"{count:,} of {many(size, 'element')} of {name} {are} wrong."
+
+
+def _array(trace: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the array that is wrong."""
+    name = trace["wrong"]["array"]
+    return next(x for x in trace["arrays"] if x["name"] == name)
+
+
+def _name(trace: Mapping[str, Any]) -> str:
+    """Return its name in sentences: of a product, the matrix's capital letter."""
+    name = str(trace["wrong"]["array"])
+    return name if trace["problem"] is None else name.upper()
 
 
 def stops(trace: Mapping[str, Any]) -> Iterator[Stop]:
     """Yield the end of the first recorded block that stores a wrong element, or of the first."""
     if not is_there(trace):
         return
-    c = next(x for x in trace["arrays"] if x["name"] == trace["wrong"]["array"])
-    wrong = trace["wrong"]
-    places = [i * c["leading"] + j for i, j in wrong["at"]]
+    array, wrong, name = _array(trace), trace["wrong"], _name(trace)
+    places = [i * array["leading"] + j for i, j in wrong["at"]]
     runs = [Run(trace, number) for number in range(len(trace["blocks"]))]
     run = next((each for each in runs if each.stored & set(places)), runs[0])
     own = [i for i, at in enumerate(places) if at in run.stored]
     first = own[0] if own else 0
     i, j = wrong["at"][first]
+    at = f"[{places[first]}]" if array.get("flat") else f"[{i}][{j}]"
     value, right = wrong["computed"][first], wrong["right"][first]
     is_what = "was never written" if value is None else f"is {value}"
     which = "The first of this block's" if own else "The first"
     yield Stop(
-        len(run.steps) - 1, "Wrong elements of C",
-        f"{told(trace)} {which}, C[{i}][{j}], {is_what}, and should be {right}. Choose another to "
+        len(run.steps) - 1, f"Wrong elements of {name}",
+        f"{told(trace)} {which}, {name}{at}, {is_what}, and should be {right}. Choose another to "
         "see what it should be.",
-        ("c", "story", "source"), block=run.number,
-        mark={"array": "c", "at": places[first]},
+        (array["name"], "story", "source"), block=run.number,
+        mark={"array": array["name"], "at": places[first]},
     )  # fmt: skip
