@@ -167,14 +167,34 @@ def test_the_opening(show: Open) -> None:
     assert tab.evaluate("getComputedStyle(document.querySelector('.slides')).animationName") in (
         "along-x", "along-y",
     )  # fmt: skip
-    # The player's keys have nothing to do yet.
+    # The player's keys have nothing to do yet, and there is nothing to go back to.
     before = position(tab)
-    for key in ("ArrowRight", "Space", "]", "End"):
+    for key in ("ArrowLeft", "PageUp", "]", "End", "Home", "1"):
         tab.keyboard.press(key)
     assert position(tab) == before
+    assert tab.is_visible("#opening")
     tab.keyboard.press("Escape")
     assert tab.is_visible("#controls")
     assert tab.inner_text("#tour-again") == "Tour"
+
+
+@pytest.mark.parametrize("key", ["ArrowRight", "PageDown", "n"])
+def test_keys_that_go_on_begin_the_tour(key: str, show: Open) -> None:
+    """A presenter's remote control has no other."""
+    tab = show(of_rung("tiled"), at="")
+    tab.keyboard.press(key)
+    assert tab.inner_text("#tour-count").startswith("Stop 1 of ")
+    assert tab.evaluate(FOCUSED) == "tour-title"
+    assert not tab.is_visible("#opening")
+
+
+def test_page_down_scrolls_a_long_opening_before_it_begins_the_tour(show: Open) -> None:
+    tab = show(of_rung("tiled"), 360, 300, at="")
+    tab.keyboard.press("PageDown")
+    assert tab.is_visible("#opening")
+    tab.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+    tab.keyboard.press("PageDown")
+    assert tab.inner_text("#tour-count").startswith("Stop 1 of ")
 
 
 def test_the_button_is_on_the_screen(show: Open) -> None:

@@ -289,7 +289,15 @@ const TOUR_KEYS = {
 function tourKey(event) {
   const { key, target } = event;
   if (isCovered()) {
+    // What goes on in the tour begins it. Page Down first scrolls to the end of a long opening.
+    const page = document.documentElement;
+    const isAtEnd = page.scrollTop + page.clientHeight >= page.scrollHeight - 1;
     if (key === "Escape") exploreFreely();
+    else if (TOUR_KEYS[key] === onward && (key !== "PageDown" || isAtEnd)) {
+      event.preventDefault();
+      if (tour.stops.length) enterTour(0);
+      else exploreFreely();
+    }
     return true;
   }
   if (!isTouring() || key === "?") return false;
