@@ -112,13 +112,13 @@ class _Run:
         loader = Loader(self._channel, stream, self._base, staged, matrices.piece, most, copiers)
         is_direct = matrices.d.goes_directly(matrices.d.layout.by_rows)
         stream = self._stream(Kind.OUTWARD, DIRECT if is_direct else 0)
-        here = Storer(
+        stores = Storer(
             self._channel, stream, self._base, matrices.piece, is_direct, most, copiers
         )  # fmt: skip
-        storer: Storer | StorerThread = here
+        storer: Storer | StorerThread = stores
         try:
             if not is_direct and self._has_pieces:
-                storer = StorerThread(here, helpers.current)
+                storer = StorerThread(stores, helpers.current)
             for step in self._plan.steps():
                 if isinstance(step, CopyIn):
                     self._copy_in(step, loader)

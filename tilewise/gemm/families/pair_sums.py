@@ -7,7 +7,7 @@ from functools import cache, partial
 from typing import NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
-from tilewise.gemm import fused
+from tilewise.gemm import fused, splitk
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.family import Family, Offer
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
@@ -20,7 +20,6 @@ from tilewise.places import ITEM_SIZES, Place
 SOURCE = SOURCES / "gemm" / "pair_sums.cu"
 THREADS = 256  # as in pair_sums.cu
 PAGE = 256  # bytes: parts of the workspace begin at multiples of it
-START = 1.4e-6  # seconds of a launch behind another, as for a split-K reduction
 
 
 class Sums(NamedTuple):
@@ -119,7 +118,7 @@ class PairSums(Family):
             chosen.append(best)
         memory = (chip or H200).memory
         stored = 2 * product.batch * product.m * product.n * ITEM_SIZES[found[0].product.out_dtype]
-        seconds = START * len(found) + 2 * stored / memory + sum(x.seconds for x in chosen)
+        seconds = splitk.START * len(found) + 2 * stored / memory + sum(x.seconds for x in chosen)
         of_sums = sum(x.rank for x in chosen) / sum(x.seconds for x in chosen)
         return Offer(
             self.name,
