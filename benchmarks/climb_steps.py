@@ -225,4 +225,5 @@ def digits(value: float) -> str:
 
 
 def percent(share: float) -> str:
+    """Return a share in percent."""
     return f"{digits(100 * share)} %" if share >= 1e-4 else "less than 0.01 %"

@@ -35,6 +35,7 @@ from tilewise.provenance import write
 
 
 def main() -> int:
+    """Measure or profile, print and write the record; return 1 if a result is wrong."""
     parser = parser_of(__doc__)
     parser.add_argument("--seed", type=int, default=1, help="of the sizes")
     add_json(parser)

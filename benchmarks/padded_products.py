@@ -17,7 +17,7 @@ Call = Callable[[Operands], None]
 
 
 def is_aligned(shape: Shape) -> bool:
-    """Whether the kernel reads and writes 16 bytes at once wherever it can."""
+    """Return whether no matrix needs padding: its lines begin and end at multiples of 16 bytes."""
     return padded(shape) == shape
 
 
@@ -101,6 +101,6 @@ def padding(shape: Shape, inner: Shape, product: Call, *, keeps: bool) -> Call:
 
 
 def _must_move(shape: Shape, inner: Shape, name: str) -> bool:
-    """Whether a matrix is not read, or written, where it lies."""
+    """Return whether a matrix has to be copied: its padded form lies otherwise."""
     place = "abd".index(name)
     return shape.views()[place] != inner.views()[place]

@@ -65,7 +65,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def main() -> None:
-    """Try the kernels, and write the record."""
+    """Run the kernels, print the table, and write the record."""
     parser = parser_of(__doc__)
     parser.add_argument("folder", type=Path)
     add_json(parser)

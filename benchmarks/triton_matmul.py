@@ -10,9 +10,9 @@ def matmul(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
     EVEN_K: tl.constexpr,
 ):  # fmt: skip
-    """D = A B, a tile of D by each program; GROUP rows of tiles are computed together.
+    """Compute D = A B, a tile of D in each program; GROUP rows of tiles are computed together.
 
-    Rows and columns beyond the matrices are read as others within them, and not stored.
+    For rows and columns beyond the matrices, others within them are read, and nothing is stored.
     """
     tiles_m, tiles_n = tl.cdiv(m, BLOCK_M), tl.cdiv(n, BLOCK_N)
     program = tl.program_id(0)

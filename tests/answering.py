@@ -1,4 +1,4 @@
-"""A module that processes run: each answers by doing what it is asked."""
+"""Answer requests in a process of its own, each by an action that a test names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable
 from pathlib import Path
 
-# As tilewise's own modules that processes run, without what the packages import.
+# Import tilewise.compiler without its __init__, as the modules that tilewise's own processes run.
 for _name in ("tilewise", "tilewise.compiler"):
     _found = importlib.util.find_spec(_name)
     assert _found is not None
@@ -22,7 +22,7 @@ from tilewise.compiler import confine, processes  # noqa: E402
 
 
 def _full(megabytes: str) -> str:
-    """Take memory until there is no more."""
+    """Take memory until the limit is reached; return the MiB taken."""
     confine.limit_memory(int(megabytes) << 20)
     taken = []
     try:
@@ -33,7 +33,7 @@ def _full(megabytes: str) -> str:
 
 
 def _growing() -> str:
-    """Take memory until somebody says that there is no more."""
+    """Take memory slowly until an allocation fails."""
     taken = []
     try:
         while True:
@@ -45,7 +45,7 @@ def _growing() -> str:
 
 
 def _slowly(file: str) -> str:
-    """Take a minute, and say in a file who does."""
+    """Take a minute; write the process's and its parent's numbers to a file first."""
     Path(file).write_text(f"{os.getpid()} {os.getppid()}\n")
     time.sleep(60)
     return "late"
@@ -70,7 +70,7 @@ ANSWERS: dict[str, Callable[..., object]] = {
 
 
 def _open() -> list[str]:
-    """What is open, without the numbers of sockets and pipes."""
+    """Return the open files; of sockets and pipes the kind alone."""
     return [
         str(each.readlink()).partition(":")[0]
         for each in Path("/proc/self/fd").iterdir()
@@ -79,11 +79,11 @@ def _open() -> list[str]:
 
 
 def answer(asked: bytes) -> bytes:
-    """Answer ``b"what more"``."""
+    """Answer a request ``b"NAME ARGUMENT"`` by the function of that name in ANSWERS."""
     what, *more = asked.decode().split(" ", 1)
     return str(ANSWERS[what](*more)).encode()
 
 
 def main() -> None:
-    """Answer what is asked on standard input, or fork processes that do."""
+    """Answer the requests on standard input, or fork processes that do."""
     processes.serve(lambda: answer)

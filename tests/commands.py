@@ -1,4 +1,4 @@
-"""What the tests of the command line share: calling it, kernels of one's own, matrices in files."""
+"""Call the command line in tests, with kernels of a user's own and matrices in files."""
 
 from __future__ import annotations
 
@@ -43,19 +43,21 @@ extern "C" __global__ void asserts{SIGNATURE} {{
 
 
 def save(folder: Path, **matrices: Any) -> None:
+    """Write matrices to ``NAME.npy`` in a folder."""
     for name, matrix in matrices.items():
         np.save(folder / f"{name}.npy", matrix)
 
 
 def matrix(rows: int, columns: int, dtype: str = "float32") -> np.ndarray[Any, Any]:
+    """Return random normal numbers, the same ones for the same size."""
     return np.random.default_rng(rows * columns).standard_normal((rows, columns)).astype(dtype)
 
 
-NO_DEVICE = ("doctor", "kernels", "occupancy", "profile", "roofline", "watch")  # as an option
+NO_DEVICE = ("doctor", "kernels", "occupancy", "profile", "roofline", "watch")  # no --device
 
 
 class Outcome:
-    """One command line, carried out."""
+    """The exit code and the output of a command line, which is run when this is made."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str], device: str, words: list[str]) -> None:
         self.code = main(words if words[0] in NO_DEVICE else [*words, "--device", device])
@@ -64,6 +66,7 @@ class Outcome:
 
     @property
     def json(self) -> Any:
+        """The output as JSON, in which NaN and infinities are errors."""
         return json.loads(self.out, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
 
 
@@ -73,23 +76,23 @@ Tilewise = Callable[..., Outcome]
 def caller(
     capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> Tilewise:
-    """Calls the command line, 80 columns wide, on ``device``."""
+    """Return a function that calls the command line on ``device``, 80 columns wide."""
     monkeypatch.setenv("COLUMNS", "80")
     return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])
 
 
 def hears_ctrl_c() -> None:
-    """In a process before its program begins: Ctrl-C is not ignored, as in a shell's background."""
+    """Let a process hear Ctrl-C before its program begins; a shell's background ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def as_if_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if there were a GPU, for commands that refuse everything without one."""
+    """Pretend that there is a GPU, for commands that refuse everything without one."""
     monkeypatch.setattr("tilewise.cli.main.require_gpu", lambda: None)
 
 
 def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
-    """As if these were installed, and no others of those that are optional."""
+    """Pretend that of the optional packages these are installed, and no others."""
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: object() if name in packages else None
     )
@@ -99,13 +102,13 @@ def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 def tilewise(
     capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
 ) -> Tilewise:
-    """Call the command line on the device under test."""
+    """Return a function that calls the command line on the device under test."""
     return caller(capsys, device, monkeypatch)
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """A file with the kernels of :data:`SOURCE`."""
+    """Return a file with the kernels of :data:`SOURCE`."""
     path = tmp_path / "own.cu"
     path.write_text(SOURCE)
     return path
@@ -118,7 +121,7 @@ RunWatch = Callable[..., tuple[int, str, str]]
 def run_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> RunWatch:
-    """Runs ``tilewise watch`` in a folder of its own: its exit code, and what it printed."""
+    """Return a function that runs ``tilewise watch`` in an empty folder: exit code, out, err."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words: object) -> tuple[int, str, str]:

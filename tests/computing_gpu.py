@@ -1,7 +1,7 @@
-"""A GPU that is none: its launches compute products by NumPy, at the addresses they are given.
+"""Provide a fake GPU, whose launches compute products by NumPy at the addresses they get.
 
-With it, tensors on the host take the way of tensors on a GPU, so that what decides where kernels
-read and write is tested on any machine.
+With it, tensors on the host take the same path as tensors on a GPU, so that any machine can test
+the code that decides where kernels read and write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FRONT_DOOR: Any = sys.modules[matmul.__module__]
 
 
 class ComputingGpu(FakeGpu):
-    """Of the addresses that a launch gets, it reads and writes this process's memory.
+    """A fake GPU whose memory is that of this process.
 
     Attributes
     ----------
@@ -49,16 +49,16 @@ class ComputingGpu(FakeGpu):
         self.is_ready, self.switches = True, 0
 
     def attribute(self, name: str) -> int:
-        """An H200's, of the rates that a plan asks for."""
+        """Return an H200's attribute, of those that a plan reads."""
         rates = {"CLOCK_RATE": 1_980_000, "MEMORY_CLOCK_RATE": 3_201_000}
         return rates.get(name, 6144)
 
     def check_process(self) -> None:
-        """Nothing is wrong with this process."""
+        """Do nothing: this process can use the GPU."""
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """Make it the current one."""
+        """Make this GPU's context the current one."""
         assert not self.is_ready
         self.is_ready = True
         self.switches += 1
@@ -72,7 +72,7 @@ class ComputingGpu(FakeGpu):
         prepared.enqueue(stream, addresses)
 
     def computes(self, product: Product, plan: Any, gpu: Any) -> tuple[Any, ...]:
-        """What :func:`tilewise.gemm.beside.launches` gives: one launch, of the whole product."""
+        """Return one launch of the whole product, as :func:`tilewise.gemm.beside.launches` does."""
         assert gpu is self
         return (Computed(self, product, plan.workspace),)
 
@@ -131,7 +131,7 @@ class Computed:
 def _there(
     address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str
 ) -> npt.NDArray[Any]:
-    """Elements in this process's memory; those of bfloat16 as uint16."""
+    """Return a view of this process's memory; bfloat16 is viewed as uint16."""
     if not all(shape):
         return np.empty(shape, np.uint16 if dtype == "bfloat16" else dtype)
     kind = np.dtype(np.uint16 if dtype == "bfloat16" else dtype)
@@ -141,7 +141,7 @@ def _there(
 def array_at(
     address: int, shape: tuple[int, ...], strides: tuple[int, ...], kind: np.dtype[Any]
 ) -> npt.NDArray[Any]:
-    """An array in this process's memory; ``strides`` are in bytes."""
+    """Return an array in this process's memory; ``strides`` are in bytes."""
     interface = {
         "data": (address, False), "shape": shape, "strides": strides, "typestr": kind.str,
         "version": 3,
@@ -164,7 +164,7 @@ def _narrow(x: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
 
 @pytest.fixture
 def computing_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[ComputingGpu]:
-    """PyTorch's tensors on the host lie on this GPU; nothing is known of calls before."""
+    """Yield a fake GPU on which PyTorch's host tensors seem to lie; earlier calls are forgotten."""
     torch = pytest.importorskip("torch", reason="torch is not installed")
     library = library_of(torch.zeros(1))
     gpu = ComputingGpu()

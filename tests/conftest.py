@@ -1,8 +1,8 @@
-"""One suite for both devices: ``pytest --device emulator`` (the default) or ``--device gpu``.
+"""Run one suite on either device: ``pytest --device emulator`` (the default) or ``--device gpu``.
 
-A plain run on the emulator takes minutes: what is marked ``thorough`` is left out, and Hypothesis
-draws few examples; of what is marked ``sampled``, and of products of parameters, some of the cases
-run (``quick.py``). ``--thorough`` runs everything, and so does a run on a GPU.
+A plain run on the emulator takes minutes. It leaves out tests that are marked ``thorough``, draws
+few examples by Hypothesis, and runs some of the cases of tests that are marked ``sampled`` or have
+a product of parameters (``quick.py``). ``--thorough`` runs everything, and so does a run on a GPU.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def is_thorough(config: pytest.Config) -> bool:
-    """Whether everything runs: where it is asked for, and on a GPU, which is fast enough."""
+    """Return whether everything runs: with ``--thorough``, and on a GPU, which is fast enough."""
     return bool(config.getoption("--thorough")) or config.getoption("--device") == "gpu"
 
 
@@ -69,7 +69,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "sampled(every): of a test's cases, one in so many runs without --thorough"
     )
     settings.load_profile("thorough" if is_thorough(config) else "quick")
-    os.environ[tracebacks.VARIABLE] = "1"  # who reads a failure wants all of it
+    os.environ[tracebacks.VARIABLE] = "1"  # a failure shows all frames of its traceback
     # One thread each for NumPy's linear algebra and PyTorch's: workers and the processes of tests
     # share the cores, and threads that only wait for each other took a quarter of the run. The
     # products of a run on a GPU are large.
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = getattr(config, "cache", None)
     if cache is not None:
         os.environ.setdefault("TILEWISE_CACHE_DIR", str(cache.mkdir("kernels")))
-    # Asked for and not there is a failure of the run, before any test: a skip would look green.
+    # A missing GPU is an error before any test runs: skipped tests would look like a success.
     if config.getoption("--device") == "gpu":
         try:
             get_device("gpu")
@@ -110,13 +110,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def device(request: pytest.FixtureRequest) -> Device:
-    """The device that this run is for."""
+    """Return the device of ``--device``, on which this run launches kernels."""
     return get_device(request.config.getoption("--device"))
 
 
 @pytest.fixture
 def emulator(device: Device) -> Device:
-    """The emulator, for what only it does; such a test is skipped on a GPU."""
+    """Return the emulator, for tests of what only it does; on a GPU they are skipped."""
     if device.name != "emulator":
         pytest.skip("only the emulator counts and checks")
     return device
@@ -125,16 +125,16 @@ def emulator(device: Device) -> Device:
 def to_ptx_alone(
     kernel: Kernel, place: Device, counts: bool, compiled_on: Any = Kernel.compiled_on
 ) -> Compiled:
-    """For :meth:`Kernel.compiled_on`: take what is in the cache, or compile to PTX alone."""
+    """Take a kernel from the cache, or compile it to PTX alone; replaces Kernel.compiled_on."""
     return kernel.find(place.arch) or compiled_on(kernel, place, counts=False)
 
 
 @pytest.fixture(scope="module")
 def no_machine_code(pytestconfig: pytest.Config) -> Iterator[None]:
-    """For tests of results and findings: machine code, which takes most of their time, is not read.
+    """Leave out machine code, in tests of results and findings alone; it takes most of their time.
 
-    It says how accesses are counted, and nothing else. So that of launches on the emulator is not
-    even made; with ``--thorough`` it is.
+    The emulator reads machine code only to count accesses. So it is not even made for its launches,
+    except with ``--thorough``.
     """
     unread = Disassembly(None, "these tests do not ask how accesses are counted")
     with disassembled_by(lambda compiled: unread), pytest.MonkeyPatch.context() as patch:
@@ -145,7 +145,7 @@ def no_machine_code(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
-    """With ``--thorough``, ptxas gets every kernel that is launched, counted or not."""
+    """Compile every kernel that is launched by ptxas too, counted or not, with ``--thorough``."""
     # A function of tilewise's own: tracebacks leave out its frames, and the API's page shows it.
     whole = wraps(Kernel.compiled_on)(
         FunctionType(PtxKernel.compiled_on.__code__, PtxKernel.compiled_on.__globals__)
@@ -158,9 +158,9 @@ def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def uncounted() -> Iterator[None]:
-    """For tests of results and findings: launches count only where they ask to.
+    """Count only launches with ``counts=True``, in tests of results and findings alone.
 
-    Of their kernels no machine code is made, which takes half of the time to compile one; with
+    No machine code of the other kernels is made, which takes half of the time to compile one; with
     ``--thorough`` it is.
     """
     with pytest.MonkeyPatch.context() as patch:
@@ -170,7 +170,7 @@ def uncounted() -> Iterator[None]:
 
 @pytest.fixture
 def hopper(device: Device) -> Device:
-    """A device that has bulk copies; where it has none, such a test is skipped."""
+    """Return the device if it has bulk copies (compute capability 9.0); otherwise skip the test."""
     if not device.arch.startswith("sm_9"):
         pytest.skip("needs bulk copies: compute capability 9.0")
     return device
@@ -178,7 +178,7 @@ def hopper(device: Device) -> Device:
 
 @pytest.fixture(scope="session")
 def gpu(device: Device) -> Gpu:
-    """The GPU, for what only it does; such a test is skipped on the emulator."""
+    """Return the GPU, for tests of what only it does; on the emulator they are skipped."""
     if not isinstance(device, Gpu):
         pytest.skip("needs a GPU: pytest --device gpu")
     return device
@@ -186,10 +186,10 @@ def gpu(device: Device) -> Gpu:
 
 @pytest.fixture(autouse=True)
 def turn(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Lets the tests of several processes use the GPU together, and those that measure alone.
+    """Let the tests of several processes share the GPU, and a test that measures use it alone.
 
-    A test holds a lock that others share, or if it asks for ``alone``, one that nobody shares.
-    Whoever waits for a lock holds the queue, so that those who share can't overtake for ever.
+    A test holds a shared lock, or if it requests the fixture ``alone``, an exclusive one. A test
+    that waits for its lock holds the queue, so that shared locks can't starve an exclusive one.
     """
     if request.config.getoption("--device") != "gpu" or "PYTEST_XDIST_WORKER" not in os.environ:
         yield
@@ -206,14 +206,14 @@ def turn(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def alone() -> None:
-    """For tests that measure: no other process of the run uses the GPU meanwhile (``turn``)."""
+    """Keep other processes of the run off the GPU, for tests that measure: see ``turn``."""
 
 
 @pytest.fixture
 def launch(device: Device) -> Launcher:
-    """Launches a kernel of ``tests/kernels`` on the device that this run is for.
+    """Return a function that launches a kernel of ``tests/kernels`` on the device under test.
 
-    It counts where it is asked to: most tests look at results and findings alone.
+    It counts only with ``counts=True``: most tests look at results and findings alone.
     """
 
     def run(

@@ -1,4 +1,4 @@
-"""What the tests of the roofline share: a GPU that is none, and calling the command line."""
+"""Provide a fake GPU, whose launches all take a millisecond, and a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class FakeGpu(Gpu):
         return 3
 
     def measure(self, compiled: Compiled, launch: Launch, **_: Any) -> float:
-        bind(compiled.name, compiled.parameters, launch.args)  # that they fit the kernel
+        bind(compiled.name, compiled.parameters, launch.args)  # raises if they do not fit
         self.launches[compiled.name] = launch
         return 1e-3
 
 
 def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without one, whatever this one has; 80 columns."""
+    """Pretend that the machine has no GPU; the terminal has 80 columns."""
 
     def device(name: str = "auto") -> Device:
         if name == "gpu":
@@ -53,7 +53,7 @@ def without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
-    """The exit code of a command line, and what it printed on both streams."""
+    """Run a command line; return its exit code, standard output and standard error."""
     code = main([str(word) for word in words])
     captured = capsys.readouterr()
     return code, captured.out, captured.err

@@ -1,4 +1,4 @@
-"""Products with an epilogue, their arrays in memory, and the check of what a plan made of them."""
+"""Draw products with an epilogue and their arrays, and check the results of their plans."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Case(NamedTuple):
 def matrix(
     draw: st.DrawFn, rng: np.random.Generator, dtype: str, batch: int, rows: int, columns: int
 ) -> tuple[Any, Any]:
-    """Memory with a batch of matrices in it, by rows or by columns, with gaps between lines."""
+    """Return memory, and in it a view of a batch of matrices, by rows or columns, with gaps."""
     by_columns, pad = draw(st.booleans()), draw(st.sampled_from([0, 0, 1, 8]))
     lines, width = (columns, rows) if by_columns else (rows, columns)
     flat = np.full(batch * lines * (width + pad) + 16, np.nan, dtype_of(dtype))
@@ -43,7 +43,7 @@ def matrix(
 
 
 def strided(x: Any, dtype: str) -> Strided:
-    """How a view of three dimensions broadcasts."""
+    """Return the strides of a three-dimensional view, 0 in the dimensions that broadcast."""
     step, row, column = (
         0 if extent == 1 else stride // x.itemsize
         for extent, stride in zip(x.shape, x.strides, strict=True)
@@ -52,6 +52,7 @@ def strided(x: Any, dtype: str) -> Strided:
 
 
 def operand(x: Any) -> Operand:
+    """Return the strides of a three-dimensional view."""
     step, row, column = (stride // x.itemsize for stride in x.strides)
     return Operand(row, column, step)
 
@@ -104,9 +105,9 @@ def drawn_epilogue(
     out: str,
     extents: tuple[int, int, int],
 ) -> tuple[Epilogue, list[Any]]:
-    """A function's operands, and where its further results go, which are put to ``arrays``.
+    """Draw a function's operands and further results, and add them to ``arrays``.
 
-    Returns the epilogue, and the operands in float64. ``extents`` are those of the result.
+    Return the epilogue, and the operands in float64. ``extents`` are those of the result.
     """
     inputs: list[Strided | float] = []
     operands: list[Any] = []

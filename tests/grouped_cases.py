@@ -1,4 +1,4 @@
-"""Grouped products in a device's memory, and what their results are held against."""
+"""Place grouped products in a device's memory, and check their results group by group."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Case:
 
 
 class Held:
-    """A case's arrays on a device; ``ends`` may be other offsets than the case's own."""
+    """The arrays of a case on a device; ``ends`` replaces the case's own offsets."""
 
     def __init__(self, case: Case, device: Device, ends: list[int] | None = None) -> None:
         self.case, self.device = case, device
@@ -110,7 +110,7 @@ class Held:
         self.at: tuple[int, ...] = (a_at, b_at, self._kept[-1].pointer, d_at, 0)
 
     def _placed(self, values: Array, dtype: str, by_columns: bool) -> tuple[int, Operand]:
-        """Place a batch of matrices, whose gaps are NaN."""
+        """Place a batch of matrices, with NaN in the gaps; return its address and its operand."""
         bits = to_bits(values, dtype)
         if by_columns:
             bits = bits.swapaxes(1, 2)
@@ -124,17 +124,17 @@ class Held:
         return at, Operand(row, column, pitch * lines if batch > 1 else 0, offset(at))
 
     def with_epilogue(self, epilogue: Epilogue, *addresses: int) -> Grouped:
-        """The product with a function, whose arrays lie at these addresses."""
+        """Return the product with a function, whose arrays are at these addresses."""
         self.at = (*self.at[:5], *addresses)
         return self.product._replace(epilogue=epilogue)
 
     def execute(self, plan: Plan) -> Array:
-        """Execute a plan; nothing beside D is written. Returns D's elements, as D lies."""
+        """Execute a plan, assert that it writes nothing beside D, and return D's elements."""
         execute(plan, self.device, 0, self.at)
         return self.stored()
 
     def stored(self) -> Array:
-        """D's elements, where nothing beside them was written."""
+        """Return D's elements, and assert that nothing beside them was written."""
         got = self.d.to_numpy()
         written = np.zeros(len(got), bool)
         self._seen(written)[...] = True
@@ -151,7 +151,7 @@ class Held:
         )
 
     def parts(self) -> list[tuple[slice | int, Array, Array]]:
-        """Of each group where its result is in D, and its A and B, rounded."""
+        """Return, for each group, the place of its result in D, and its A and B, rounded."""
         a, b = (from_bits(to_bits(x, self.case.dtype), self.case.dtype) for x in (self.a, self.b))
         found: list[tuple[slice | int, Array, Array]] = []
         begin = 0
@@ -165,7 +165,7 @@ class Held:
         return found
 
     def check(self, plan: Plan) -> None:
-        """Execute a plan: each group is right, and a NaN of one reaches no other."""
+        """Execute a plan; assert that each group is right, and that NaN reaches no other group."""
         case = self.case
         got = from_bits(self.execute(plan), case.out_dtype)
         for i, (at, a, b) in enumerate(self.parts()):

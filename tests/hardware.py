@@ -1,4 +1,4 @@
-"""What a GPU makes of each arithmetic PTX instruction, kept for machines that have none.
+"""Run each arithmetic PTX instruction on a GPU, and keep the results for machines without one.
 
 ``python tests/hardware.py FILE`` assembles one kernel for each instruction, runs it on GPU 0 over
 edge cases and random bits, and writes operands and results to FILE (NumPy's ``.npz``). The tests
@@ -117,7 +117,7 @@ TABLES = (0x00, 0x80, 0xE2, 0x96, 0xCA, 0x1B, 0xFF, 0xFE, 0x7F, 0x0F, 0xF0, 0x3C
 
 
 def instructions() -> list[str]:
-    """Every instruction that is held against hardware; ``lop3`` with its table after a ``#``."""
+    """Return every instruction that is run; ``lop3`` has its table after a ``#``."""
     names = [
         ".".join(word for word in words if word != "-")
         for pattern in _PATTERNS
@@ -128,13 +128,13 @@ def instructions() -> list[str]:
 
 
 def meaning(name: str) -> Semantics:
-    """The emulator's semantics of an instruction in the list."""
+    """Return the emulator's semantics of an instruction of the list."""
     opcode, *modifiers = name.partition("#")[0].split(".")
     return resolve(opcode, tuple(modifiers))
 
 
 def _float_bits(random: np.random.Generator, n: int, form: tuple[int, int, int]) -> Array:
-    """Specials, and random bits whose exponents often meet."""
+    """Return special values, and random bits whose exponents are often near each other."""
     fraction, exponent, width = form
     word = np.uint64
     bias = (1 << (exponent - 1)) - 1
@@ -161,7 +161,7 @@ def _float_bits(random: np.random.Generator, n: int, form: tuple[int, int, int])
 
 
 def values(type_: str, place: int) -> Array:
-    """Operands of a PTX type; ``place`` makes those of one instruction differ."""
+    """Return operands of a PTX type; ``place`` makes those of one instruction differ."""
     random = np.random.default_rng([place, *type_.encode()])
     if type_ == "pred":
         return random.random(LANES) < 0.5
@@ -183,17 +183,17 @@ def values(type_: str, place: int) -> Array:
 
 
 def carries() -> Array:
-    """The carries that go into a chain."""
+    """Return the carries that go into a chain."""
     return np.arange(LANES, dtype=np.uint32) & np.uint32(1)
 
 
 def operands(semantics: Semantics) -> list[Array]:
-    """The operands that an instruction is run with; a carry is not among them."""
+    """Return the operands that an instruction is run with, without a carry."""
     return [values(type_, place) for place, type_ in enumerate(semantics.inputs)]
 
 
 def _kernel(name: str, semantics: Semantics) -> str:
-    """PTX: loads the operands of a lane, executes, stores the results."""
+    """Return PTX that loads a lane's operands, executes an instruction and stores its results."""
     instruction, _, table = name.partition("#")
     inputs = list(semantics.inputs)[: 3 if table else None]
     inputs += ["u32"] * semantics.carry_in
@@ -241,7 +241,7 @@ def _call(function: Any, *args: Any) -> Any:
 
 
 def _run(driver: Any, name: str, semantics: Semantics) -> list[Array]:
-    """One instruction on the GPU."""
+    """Run one instruction on the GPU, and return its results."""
     inputs = operands(semantics)[: 3 if "#" in name else None]
     if semantics.carry_in:
         inputs.append(carries())
@@ -269,7 +269,7 @@ def _run(driver: Any, name: str, semantics: Semantics) -> list[Array]:
 
 
 def main(file: str) -> None:
-    """Runs everything on GPU 0 and writes ``file``."""
+    """Run all instructions on GPU 0, and write ``file``."""
     from cuda.bindings import driver
 
     _call(driver.cuInit, 0)

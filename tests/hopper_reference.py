@@ -1,6 +1,6 @@
-"""Which tilings of the Hopper kernel may be chosen, one at a time.
+"""Decide for one tiling of the Hopper kernel at a time whether it may be chosen.
 
-:mod:`tilewise.gemm.families.hopper.model` decides the same of a whole table at once.
+:mod:`tilewise.gemm.families.hopper.model` decides the same for a whole table at once.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from tilewise.gemm.families.hopper.tilings import Kind, tilings
 
 
 def is_worth_it(tiling: Tiling, view: Problem, multiprocessors: int) -> bool:
-    """Return whether a tiling may be chosen, for a problem that it has swapped, if it swaps.
+    """Return whether a tiling may be chosen for a problem, swapped already if the tiling swaps.
 
-    Not where another one of the same speed has less to compute: tiles whose last 64 rows all lie
-    past D's edge, clusters of which half or more does, divisions along k that leave too little to
-    each block, or where there is nothing to divide, and warpgroups that take tiles in turn where
-    each cluster has only one. Nor where there are more tiles than the kernel counts.
+    A tiling is refused if another one of the same speed computes less: if the last 64 rows of its
+    tiles all lie beyond D's edge, or half or more of its clusters' tiles do; if it divides k and
+    leaves too few k-steps to each block, or has nothing to divide; if its warpgroups take tiles in
+    turn and each cluster has only one. It is refused too if there are more tiles than the kernel
+    counts.
     """
     if tiling.objection(view) or not fits(tiling, multiprocessors):
         return False

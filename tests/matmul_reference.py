@@ -1,4 +1,4 @@
-"""What products of ``matmul`` are held against, and what they are of."""
+"""Draw matrices for ``matmul``, and assert that its products are within their bounds."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, 
 
 
 def normal(*shape: int, dtype: npt.DTypeLike = "float32", seed: int = 0) -> Array:
+    """Return random normal numbers, the same ones for the same shape and seed."""
     drawn = np.random.default_rng(seed).standard_normal(shape)
     return np.asarray(drawn).astype(dtype)
 
@@ -29,9 +30,9 @@ def assert_right(
     c: Any = 0,
     out_dtype: str = "",
 ) -> None:
-    """By Higham's bound (:mod:`tilewise.numbers`), and one rounding to the result's dtype.
+    """Assert Higham's bound (:mod:`tilewise.numbers`), with one rounding to the result's dtype.
 
-    ``out_dtype`` names that where the result came in another one, of at least its precision.
+    ``out_dtype`` names that dtype if ``result`` was converted to a wider one.
     """
     x, y, old, got = (np.asarray(v).astype(np.float64) for v in (a, b, c, result))
     sums, out_dtype = ACCUMULATORS[dtype], out_dtype or result.dtype.name
@@ -49,7 +50,7 @@ def assert_right(
 def assert_tensors_right(
     result: Any, a: Any, b: Any, alpha: float = 1, beta: float = 0, c: Any | None = None
 ) -> None:
-    """The same of tensors of PyTorch's, some of whose dtypes NumPy may not have."""
+    """Assert the same bound of PyTorch's tensors, some of whose dtypes NumPy may not have."""
     x, y, got = (v.double().cpu().numpy() for v in (a, b, result))
     old = 0 if c is None else c.double().cpu().numpy()
     dtype, out_dtype = (str(v.dtype).removeprefix("torch.") for v in (a, result))

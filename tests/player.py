@@ -1,4 +1,4 @@
-"""Traces, and the player of one in a real browser, for its tests."""
+"""Make traces, and open their player in a real browser, for its tests."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ THREADS = TILE * TILE
 
 
 def line_of(source: str, part: str) -> int:
+    """Return the number of the only line that contains a text, counted from 1."""
     (found,) = (i for i, line in enumerate(source.splitlines(), 1) if part in line)
     return found
 
 
 def sample(size: int = SIZE, tile: int = TILE) -> dict[str, Any]:
-    """A trace of ``tiled``, as the recorder writes them: a size x size x size product."""
+    """Return a trace of ``tiled`` in the recorder's form, of a size x size x size product."""
     source = rung("tiled").path.read_text(encoding="utf-8")
     a = np.arange(size * size).reshape(size, size) + 1
     b = (np.arange(size * size).reshape(size, size) * 3) % 7 - 2
@@ -136,6 +137,7 @@ THREAD = "#threads .grid .cell"
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
+    """Yield a browser; the test is skipped if Playwright or a browser is missing."""
     api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     with api.sync_playwright() as play:
@@ -153,15 +155,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def shared_tab(browser: Any) -> Any:
-    """A tab for all tests that ask for no options of their own: each new one is a process."""
+    """Return a tab that tests without options of their own share: each new tab is a process."""
     return browser.new_page()
 
 
 @pytest.fixture
 def show(browser: Any, shared_tab: Any, tmp_path: Path) -> Iterator[Open]:
-    """Opens the player of a trace; at the end, nothing may have gone wrong in it.
+    """Yield a function that opens the player of a trace, and assert that no error occurred in it.
 
-    It takes the place of what the test has opened before.
+    A player replaces the one that the test has opened before.
     """
     said: list[str] = []
     opened: list[Any] = []
@@ -176,7 +178,7 @@ def show(browser: Any, shared_tab: Any, tmp_path: Path) -> Iterator[Open]:
     def show(
         trace: dict[str, Any], width: int = 1280, height: int = 800, at: str = "play", **more: Any
     ) -> Any:
-        """Opened for free play; with ``at`` empty at the opening, or at a stop, as ``stop-3``."""
+        """Open for free play; at the opening if ``at`` is empty, or at a stop, as ``stop-3``."""
         file = tmp_path / "player.html"
         file.write_text(page(trace), encoding="utf-8")
         tab = browser.new_page(**more) if more else shared_tab
@@ -203,10 +205,12 @@ def show(browser: Any, shared_tab: Any, tmp_path: Path) -> Iterator[Open]:
 
 
 def position(tab: Any) -> int:
+    """Return the step that the player shows."""
     return int(tab.get_attribute("body", "data-step"))
 
 
 def seek(tab: Any, step: int) -> None:
+    """Move the slider to a step."""
     tab.evaluate(
         "to => { const slider = document.getElementById('slider'); slider.value = to;"
         " slider.dispatchEvent(new Event('input', {bubbles: true})); }",
@@ -216,6 +220,7 @@ def seek(tab: Any, step: int) -> None:
 
 
 def classes(tab: Any, selector: str, name: str) -> list[int]:
+    """Return the places of the elements of a selector that have a class."""
     found: list[int] = tab.eval_on_selector_all(
         selector,
         "(cells, name) => cells.flatMap((cell, i) => cell.classList.contains(name) ? [i] : [])",
@@ -225,7 +230,7 @@ def classes(tab: Any, selector: str, name: str) -> list[int]:
 
 
 def shared_after(steps: list[dict[str, Any]]) -> dict[int, float]:
-    """What the stores leave in shared memory: byte offset -> value."""
+    """Return what the stores leave in shared memory, by the offset in bytes."""
     return {
         at: value
         for step in steps
@@ -235,11 +240,12 @@ def shared_after(steps: list[dict[str, Any]]) -> dict[int, float]:
 
 
 def point(tab: Any, selector: str, nth: int = 0) -> None:
+    """Move the pointer over an element."""
     tab.locator(selector).nth(nth).dispatch_event("pointerover")
 
 
 def asked(step: dict[str, Any], array: dict[str, Any], warp: int) -> tuple[set[int], set[int]]:
-    """The elements that a warp asks for in a step, and the sectors that they lie in."""
+    """Return the elements that a warp requests in a step, and the 32-byte sectors they lie in."""
     element = np.dtype(array["dtype"]).itemsize
     threads = [t for first, count in step["threads"] for t in range(first, first + count)]
     elements = {
@@ -251,7 +257,7 @@ def asked(step: dict[str, Any], array: dict[str, Any], warp: int) -> tuple[set[i
 
 
 def within(array: dict[str, Any], sectors: set[int]) -> list[int]:
-    """The cells of a matrix, row by row, whose elements lie in sectors."""
+    """Return the cells of a matrix, row by row, whose elements lie in sectors."""
     element = np.dtype(array["dtype"]).itemsize
     return [
         row * array["columns"] + column
@@ -261,13 +267,14 @@ def within(array: dict[str, Any], sectors: set[int]) -> list[int]:
 
 
 def recorded(name: str | Kernel, size: int, tile: int | None, **more: Any) -> dict[str, Any]:
+    """Record the trace of a kernel, of a size x size x size product."""
     found: dict[str, Any] = record(name, size, size, size, tile=tile, **more).to_dict()
     return found
 
 
 @cache
 def of_rung(name: str) -> dict[str, Any]:
-    """The trace of a rung at the sizes at which it is watched, made once; not to be changed."""
+    """Return the trace of a rung at the sizes at which it is watched; it must not be changed."""
     at = sizes(rung(name))
     found: dict[str, Any] = record(name, at.m, at.n, at.k, tile=at.tile).to_dict()
     return found
@@ -277,12 +284,13 @@ STILL = {"reduced_motion": "reduce"}
 
 
 def steps_of(trace: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the steps of a trace's first block."""
     found: list[dict[str, Any]] = trace["blocks"][0]["steps"]
     return found
 
 
 def until(tab: Any, expression: str) -> None:
-    """Wait until an expression is true; the page lets no text be run in it but by its tools."""
+    """Wait up to 10 s until an expression is true; the page's policy forbids wait_for_function."""
     end = time.monotonic() + 10
     while not tab.evaluate(expression):
         assert time.monotonic() < end, expression

@@ -1,4 +1,4 @@
-"""Which cases of a test run without ``--thorough``."""
+"""Choose the cases of each test that run without ``--thorough``."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ IN_A_BROWSER = 3
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Return the tests that a quick run takes, in their order.
 
-    What is marked ``thorough`` is left out. Of a test with ``sampled(every)``, one case in so many
-    runs. Of a test with the product of several ``parametrize``, so many cases run that each value
-    of each of them occurs; of other tests, all cases. Of those of a file that need a browser, which
-    takes a second for each page, one in :data:`IN_A_BROWSER`.
+    Tests that are marked ``thorough`` are left out. A test with ``sampled(every)`` runs one in
+    ``every`` cases. A test with a product of several ``parametrize`` runs so many cases that each
+    value of each ``parametrize`` occurs; other tests run all cases. Of a file's tests that need a
+    browser, which takes a second for each page, one in :data:`IN_A_BROWSER` runs.
     """
     tests: dict[str, list[pytest.Item]] = {}
     places = {}
@@ -51,8 +51,8 @@ def _of_a_test(cases: list[pytest.Item]) -> list[pytest.Item]:
 def covering(cases: Sequence[Values]) -> list[int]:
     """Return which cases of a product are enough for each value of each factor to occur.
 
-    One after another, that is the case with the most values that none of those before has; of
-    several, the one whose values have occurred the least, so that pairs of values are spread.
+    They are taken one after another: the case with the most values that no case before it has, and
+    of several such, the one whose values have occurred least, so that pairs of values are spread.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def covering(cases: Sequence[Values]) -> list[int]:
     Returns
     -------
     list of int
-        All of them where not more than one factor has several values.
+        The places of the cases; of all if at most one factor has several values.
     """
     factors = list(zip(*cases, strict=True))
     if sum(len(set(factor)) > 1 for factor in factors) < 2:
@@ -84,7 +84,7 @@ def covering(cases: Sequence[Values]) -> list[int]:
 
 
 def _values(item: pytest.Item) -> Values:
-    """The values of a case, of each ``parametrize`` and each fixture: which objects they are."""
+    """Return a case's values of each ``parametrize`` and fixture, as the identities of objects."""
     case = getattr(item, "callspec", None)
     if case is None:  # the only one of its test
         return ()

@@ -1,4 +1,4 @@
-"""What the tests hold a device's results against: exact rounding, bits, ulp."""
+"""Compute what the tests compare a device's results with: exact rounding, bits, ulp."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ Array = npt.NDArray[Any]
 T = TypeVar("T")
 
 thorough = pytest.mark.thorough
-"""Left out of a plain run: see ``--thorough`` in conftest.py."""
+"""Marks a test that a plain run leaves out: see ``--thorough`` in conftest.py."""
 
 QUICK, THOROUGH = 10, 40
-"""Examples that Hypothesis draws by default: in a plain run, and with ``--thorough``."""
+"""The number of examples that Hypothesis draws in a plain run, and with ``--thorough``."""
 
 
 def held(dtypes: Sequence[str]) -> list[str]:
-    """Those that NumPy has here: bfloat16 takes ml_dtypes, which is optional."""
+    """Return the dtypes that NumPy has here: bfloat16 takes ml_dtypes, which is optional."""
     try:
         dtype_of("bfloat16")
     except TypeError:
@@ -45,19 +45,19 @@ def held(dtypes: Sequence[str]) -> list[str]:
 
 
 def is_thorough() -> bool:
-    """Whether everything runs: with ``--thorough``, and on a GPU."""
+    """Return whether everything runs: with ``--thorough``, and on a GPU."""
     return settings.default is not None and settings.default.max_examples == THOROUGH
 
 
 def examples(count: int, quick: int | None = None) -> settings:
-    """``count`` examples with ``--thorough``; else ``quick``, by default a quarter of them."""
+    """Return settings of ``count`` examples; in a plain run of ``quick``, by default a quarter."""
     if is_thorough():
         return settings(max_examples=count)
     return settings(max_examples=-(-count * QUICK // THOROUGH) if quick is None else quick)
 
 
 def some(values: Sequence[T], count: int) -> list[T]:
-    """All values with ``--thorough``; else so many, from the first to the last of them."""
+    """Return all values; in a plain run ``count`` of them, from the first to the last."""
     if is_thorough() or count >= len(values):
         return list(values)
     apart = (len(values) - 1) / max(count - 1, 1)
@@ -76,7 +76,7 @@ def disassembled_by(
 
 
 class Launcher(Protocol):
-    """The fixture ``launch``: a kernel of ``tests/kernels``, on the device under test."""
+    """The type of the fixture ``launch``, which launches a kernel of ``tests/kernels``."""
 
     def __call__(
         self,
@@ -94,7 +94,7 @@ class Launcher(Protocol):
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: digits, and the exponents of its normal numbers."""
+    """A binary floating-point format: binary digits, and the exponents of its normal numbers."""
 
     precision: int
     lowest: int
@@ -108,7 +108,7 @@ FLOAT64 = Format(53, -1022, 1023)
 
 
 def rounded(value: Fraction, form: Format, mode: str = "rn") -> float:
-    """``value`` rounded once: ``rn`` nearest even, ``rz`` to zero, ``ru`` up, ``rd`` down.
+    """Round once: ``rn`` to nearest, ties to even, ``rz`` to zero, ``ru`` up, ``rd`` down.
 
     An exact zero is +0. Source: IEEE 754-2019, 4.3.
     """
@@ -134,7 +134,7 @@ def rounded(value: Fraction, form: Format, mode: str = "rn") -> float:
 
 
 def bits(array: Array) -> Array:
-    """The bit patterns, every NaN one and the same (the GPU's own differs from a CPU's)."""
+    """Return the bit patterns, with one pattern for all NaNs (a GPU's differs from a CPU's)."""
     array = np.ascontiguousarray(array)
     if array.dtype.kind != "f":
         return array
@@ -144,7 +144,7 @@ def bits(array: Array) -> Array:
 
 
 def assert_same(actual: Array, expected: Array) -> None:
-    """Bit for bit, signs of zeros among them."""
+    """Assert that two arrays are equal bit for bit, with the signs of zeros."""
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     wrong = np.argwhere(bits(actual) != bits(expected))
@@ -157,7 +157,7 @@ def assert_same(actual: Array, expected: Array) -> None:
 
 
 def ulps(actual: Array, expected: Array) -> Array:
-    """Distance in units in the last place of ``actual``'s type; 0 where both are NaN or equal.
+    """Return distances in units in the last place of ``actual``; 0 where both are NaN or equal.
 
     ``expected`` is float64, at least as precise as ``actual``.
     """

@@ -1,4 +1,4 @@
-"""The scripts of benchmarks/, as tests use them."""
+"""Load the scripts of benchmarks/ for tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def script(name: str) -> dict[str, Any]:
-    """Return what a script defines, which finds its siblings as when Python runs it."""
+    """Return the names that a script defines; it imports its siblings as if Python ran it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(BENCHMARKS)
         return runpy.run_path(str(BENCHMARKS / name))

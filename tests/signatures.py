@@ -1,4 +1,4 @@
-"""Kernels of many signatures, for the tests of launches that are written as text."""
+"""Define kernels of many signatures, for the tests of launches that are written as text."""
 
 from __future__ import annotations
 

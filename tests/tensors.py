@@ -1,4 +1,4 @@
-"""What tests of ``tilewise.torch`` share; where PyTorch is not installed, they are skipped."""
+"""Provide PyTorch and ``tilewise.torch`` to tests, which are skipped without PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def torch() -> Iterator[Any]:
-    """PyTorch, with random numbers that are the same in each test, and no graphs left behind."""
+    """Yield PyTorch with the same random numbers in each test; its compiler is reset afterwards."""
     found = pytest.importorskip("torch", reason="torch is not installed")
     found.manual_seed(0)
     yield found
@@ -21,7 +21,7 @@ def torch() -> Iterator[Any]:
 
 @pytest.fixture
 def tw(torch: Any) -> Any:
-    """``tilewise.torch``, which needs PyTorch to be imported."""
+    """Return ``tilewise.torch``, whose import needs PyTorch."""
     import tilewise.torch
 
     return tilewise.torch

@@ -1,4 +1,4 @@
-"""A file that no source may read, and whether anybody opens it."""
+"""Watch a file that no source may read: tests assert that no process opens it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_OPEN = 0x20
 
 
 class Watched:
-    """A file outside of what a source may read, and whether anybody opens it (inotify)."""
+    """A file outside of what a source may read; inotify counts how often it is opened."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,17 +28,20 @@ class Watched:
         assert self._system.inotify_add_watch(self._number, os.fsencode(path), IN_OPEN) >= 0
 
     def opened(self) -> int:
+        """Return how often it was opened since the last call."""
         try:
             return len(os.read(self._number, 1 << 16)) // struct.calcsize("iIII")
         except BlockingIOError:
             return 0
 
     def close(self) -> None:
+        """Stop watching."""
         os.close(self._number)
 
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Iterator[Watched]:
+    """Yield a watched file beside the folder of sources."""
     (tmp_path / "outside").mkdir()
     watched = Watched(tmp_path / "outside" / "secret.txt")
     yield watched
@@ -47,13 +50,14 @@ def secret(tmp_path: Path) -> Iterator[Watched]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    """Return the folder that sources may read."""
     place = tmp_path / "own"
     place.mkdir()
     return place
 
 
 def told(source: str, path: Path | None, options: tuple[str, ...] = ()) -> str:
-    """What compiling says, or its PTX."""
+    """Compile a source; return its PTX, or the error's message."""
     try:
         return compiler.compile(source, "k", path=path, options=options).ptx
     except CompileError as error:

@@ -1,1 +1,1 @@
-"""What is launched of public projects, and what should come of it."""
+"""Define the launches of public projects' kernels, and their expected results."""

@@ -1,4 +1,4 @@
-"""One kernel of a public project: how it is launched, and what should come of it."""
+"""Define a kernel of a public project, its launch, and the check of its result."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tilewise.numbers import check
 
 Array = npt.NDArray[Any]
 Draw = Callable[[np.random.Generator], tuple[Sequence[Any], Callable[[], str]]]
-"""Makes the arguments, and what says behind the launch what is wrong: nothing, or a sentence."""
+"""Makes the arguments, and a check after the launch, which says what is wrong, or ``""``."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a kernel.
+    """The outcome of running a kernel.
 
     Attributes
     ----------
@@ -36,9 +36,9 @@ class Outcome:
     error : str
         Why it is not right.
     fault : str
-        Where that is the project's own fault: which, in a sentence.
+        If that is the project's own fault: the fault, in a sentence.
     counted_why : tuple of str
-        Where the counts are the PTX's: the reason that the emulator gives for each launch.
+        If the counts are the PTX's: the reason that the emulator gives for each launch.
     """
 
     right: bool
@@ -74,9 +74,9 @@ class Case:
     global_races : bool
         Whether races in global memory are looked for too.
     fault : str
-        Where its result is wrong, or a check finds something, and the project is at fault: why.
+        If its result is wrong or a check finds something by the project's own fault: the reason.
     variables : mapping
-        What the kernel's ``__constant__`` and ``__device__`` variables are set to.
+        The values of the kernel's ``__constant__`` and ``__device__`` variables.
     cooperative : bool
         Whether all blocks are resident at once.
     """
@@ -146,20 +146,20 @@ class Program:
     fault: str = ""
 
     def run(self, folder: Path, rng: np.random.Generator) -> tuple[Sequence[LaunchReport], str]:
-        """Run it on the emulator; return the reports, and what is wrong with the result."""
+        """Run it on the emulator; return the reports, and what is wrong (``""`` for nothing)."""
         return self.call(folder / self.file, tilewise.emulator(self.arch), rng)
 
 
 def right_product(
     c: Array, a: Array, b: Array, c0: Array | None = None, alpha: float = 1.0, beta: float = 0.0
 ) -> str:
-    """Say what is wrong with alpha A B + beta C0; nothing where all elements are in bounds."""
+    """Return what is wrong with alpha A B + beta C0; ``""`` if all elements are in bounds."""
     found = check(c, a, b, c0, alpha, beta)
     return "" if found.correct else f"max error {found.max_error:.3g}, bound {found.bound:.3g}"
 
 
 def same(found: Array, wanted: Array, what: str = "the result") -> str:
-    """Say where two arrays differ; nothing where all their elements are equal."""
+    """Return where two arrays differ; ``""`` if all their elements are equal."""
     differs = np.flatnonzero((found != wanted).ravel())
     if not len(differs):
         return ""
@@ -168,7 +168,7 @@ def same(found: Array, wanted: Array, what: str = "the result") -> str:
 
 
 def near(found: Array, wanted: Array, steps: int, what: str = "the result") -> str:
-    """Say where a result is wrong by more roundings than it took.
+    """Return where a result is off by more than its roundings allow; ``""`` if nowhere.
 
     Parameters
     ----------
@@ -185,7 +185,7 @@ def near(found: Array, wanted: Array, steps: int, what: str = "the result") -> s
 
 
 def within(found: Array, wanted: Array, bound: Array, what: str = "the result") -> str:
-    """Say where a result is off by more than it may be; nothing where no element is.
+    """Return where a result is off by more than a bound; ``""`` if no element is.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""All projects, and the kernels to try of those whose checkouts lie in a folder."""
+"""List the projects, and find the kernels of those whose checkouts are in a folder."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECTS = {
 
 
 def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case | Program]]:
-    """Yield the kernels to try, each with its project's name."""
+    """Yield the kernels to run, each with its project's name."""
     for name, module in PROJECTS.items():
         if project in (None, name) and (folder / name).is_dir():
             for case in import_module(f"projects.{module}").CASES:
@@ -32,7 +32,7 @@ def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, 
 
 
 def origin(folder: Path) -> str:
-    """Return the commit of a checkout; empty where the folder is none."""
+    """Return the commit of a checkout; empty if the folder is no checkout."""
 
     def git(*words: str) -> str:
         asked = ["git", "-C", str(folder), "rev-parse", *words]
@@ -42,7 +42,7 @@ def origin(folder: Path) -> str:
 
 
 def without_paths(record: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a record that names files by their places in a project, in tilewise or a package."""
+    """Return a record whose files are named by their paths in a project, tilewise or a package."""
     text = json.dumps(record)
     for root in (folder.resolve(), Path(__file__).parents[2]):
         text = text.replace(f"{root}/", "")

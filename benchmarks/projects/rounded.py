@@ -1,4 +1,4 @@
-"""Exact results, each with the largest error that Triton's float32 computation may have."""
+"""Compute exact results, with the largest errors that Triton's float32 computations may have."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SINGLE = Precision.of(np.float32)
 
 
 class Rounded(Bounded):
-    """The exact value of what is computed in float32, and how far the float32 value may be off.
+    """The exact value of a float32 computation, and the bound on the float32 value's error.
 
     Functions and quotients are those that Triton compiles to, whose errors are larger than one
     rounding. Those of fused multiply-adds are smaller.

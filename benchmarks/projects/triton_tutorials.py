@@ -193,7 +193,7 @@ def layer_norm(dtype: torch.dtype) -> Call:
 
 
 def partly(terms: Rounded, rows: int, dtype: torch.dtype) -> Array:
-    """By how much a row's part may be off where 256 locks have the rows: two rows at most each."""
+    """Return the error that a row's part may have with 256 locks, each of at most two rows."""
     if dtype == torch.float32:
         return np.zeros(terms.value.shape)
     largest = 2 * (np.abs(terms.value) + terms.error).max(0)
@@ -227,7 +227,7 @@ def attention(is_causal: bool, dtype: torch.dtype = torch.float16, heads: int = 
 
 
 def visible(powers: Rounded, is_causal: bool) -> Rounded:
-    """Of the powers, a row a query, those of the keys that it sees; zeros else."""
+    """Return the powers of the keys that each query (a row) sees, and zeros for the others."""
     return Rounded(np.tril(powers.value), np.tril(powers.error)) if is_causal else powers
 
 

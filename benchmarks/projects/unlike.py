@@ -1,4 +1,4 @@
-"""Why the hardware's counts differ from the emulator's, where the emulator does not say so itself.
+"""Say why the hardware's counts differ from the emulator's, if the emulator itself does not.
 
 Each reason was found in the machine code, or in several runs.
 """
@@ -36,7 +36,7 @@ UNLIKE = {
 
 
 def unlike(project: str, kernel: str) -> str:
-    """Return why the hardware's counts differ; empty where they should be equal."""
+    """Return why the hardware's counts differ; empty if they should be equal."""
     return UNLIKE.get(
         (project, kernel), UNLIKE.get((project, kernel.partition("::")[0] + "::"), "")
     )

@@ -1,4 +1,4 @@
-"""More of 2_Concepts_and_Techniques: small ones, eigenvalues, intervals, particles."""
+"""Launch samples of 2_Concepts_and_Techniques: small ones, eigenvalues, intervals, particles."""
 
 from __future__ import annotations
 

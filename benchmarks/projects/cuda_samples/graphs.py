@@ -1,4 +1,4 @@
-"""segmentationTreeThrust of 2_Concepts_and_Techniques: a graph's clusters are joined."""
+"""Launch segmentationTreeThrust of 2_Concepts_and_Techniques, which joins a graph's clusters."""
 
 from __future__ import annotations
 

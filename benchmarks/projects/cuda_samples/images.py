@@ -1,4 +1,4 @@
-"""Filters and transforms of pictures of 2_Concepts_and_Techniques, but for those with textures."""
+"""Launch the filters of images of 2_Concepts_and_Techniques, except for those with textures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples of 0_Introduction."""
+"""Launch the samples of 0_Introduction."""
 
 from __future__ import annotations
 

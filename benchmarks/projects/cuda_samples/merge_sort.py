@@ -1,4 +1,4 @@
-"""mergeSort of 0_Introduction: sorted tiles, the ranks of every 128th element, and merges."""
+"""Launch mergeSort of 0_Introduction: sorted tiles, ranks of every 128th element, and merges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""sortingNetworks of 2_Concepts_and_Techniques: bitonic, and odd-even merges."""
+"""Launch sortingNetworks of 2_Concepts_and_Techniques: bitonic and odd-even merges."""
 
 from __future__ import annotations
 

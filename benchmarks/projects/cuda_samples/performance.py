@@ -1,4 +1,4 @@
-"""The samples of 6_Performance."""
+"""Launch the samples of 6_Performance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums, counts and scans of 2_Concepts_and_Techniques."""
+"""Launch the reductions, histograms and scans of 2_Concepts_and_Techniques."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and results that many of the samples have in common."""
+"""Make the arguments, and check the results, that many of the samples have in common."""
 
 from __future__ import annotations
 
