@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tilewise.compiler.names import declarations, parameter_names, signature
+from tilewise.errors import ParserMissingError
 from tilewise.kernel import Kernel
 
 
@@ -63,3 +66,36 @@ def test_signatures_are_as_the_source_has_them() -> None:
     compiled = Kernel(source, "k").compile()
     assert declarations(compiled) == ["int n", "const float* __restrict__ x", "void* y"]
     assert signature(compiled) == "k(int n, const float* __restrict__ x, void* y)"
+
+
+SEVERAL = """
+namespace a { __global__ void k(const float* in, float* out) { out[0] = in[0]; } }
+namespace b { __global__ void k(float* out, const float* in) { out[0] = in[0]; } }
+__global__ void both(float* x, int n) { x[n] = 1; }
+__global__ void both(int at, float* y);
+__global__ void both(int m, float* y) { y[m] = 1; }
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a::k", "a::k(const float* in, float* out)"),
+        ("b::k", "b::k(float* out, const float* in)"),
+        ("both(float*, int)", "both(float* x, int n)"),
+        ("both(int, float *)", "both(int m, float* y)"),
+    ],
+)
+def test_kernels_of_one_name_have_their_own_parameters(name: str, shown: str) -> None:
+    compiled = Kernel(SEVERAL, name).compile()
+    assert signature(compiled) == shown
+    assert parameter_names(compiled) == re.findall(r"(\w+)[,)]", shown)
+
+
+def test_without_a_parser_the_first_of_several_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: object) -> None:
+        raise ParserMissingError
+
+    source = f"{SEVERAL}// without a parser"
+    monkeypatch.setattr("tilewise.compiler.names.read", missing)
+    assert signature(Kernel(source, "a::k").compile()) == "a::k(const float* in, float* out)"

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from tilewise.compiler.compiled import Compiled, Parameter
+from tilewise.compiler.extract import matching, wanted
+from tilewise.compiler.source.part import read
+from tilewise.errors import ParserMissingError
 
 _LEFT_OUT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
 _OPENING, _CLOSING = "(<[{", ")>]}"
@@ -45,8 +49,27 @@ def declarations(compiled: Compiled) -> list[str]:
         return []  # the source may be another one, or there is none but the PTX
     found = lists(compiled.source, compiled.name)
     same = [each for each in found if len(each[1]) == len(compiled.parameters)]
+    if len({tuple(parts) for is_kernel, parts in same if is_kernel}) > 1:
+        for parts in _of_several(compiled.source, compiled.name):
+            if len(parts) == len(compiled.parameters):
+                return list(parts)
     # A function of the same name, or a call, may have as many: the kernel's own declaration first.
     return min(same, key=lambda each: not each[0])[1] if same else []
+
+
+@lru_cache(maxsize=64)
+def _of_several(source: str, name: str) -> list[tuple[str, ...]]:
+    """Return a kernel's parameters if other kernels of its name have others.
+
+    These are its overloads and the kernels of other namespaces, which only a parser tells apart.
+    Without one nothing is returned. Definitions come before declarations.
+    """
+    try:
+        kernels = matching(read({"": source}), wanted(name))
+    except ParserMissingError:
+        return []
+    kernels.sort(key=lambda each: not each.has_body)
+    return [tuple(parameter.text for parameter in each.parameters) for each in kernels]
 
 
 def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:
@@ -72,7 +95,10 @@ def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:
 def signature(compiled: Compiled) -> str:
     """Return a kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
     parts = declarations(compiled) or [_declared(x) for x in compiled.parameters]
-    return f"{compiled.name}({', '.join(parts)})"
+    name = compiled.name
+    if name.endswith(")") and not name.startswith("("):  # one of several, with its types
+        name = wanted(name).path + wanted(name).arguments
+    return f"{name}({', '.join(parts)})"
 
 
 def _parts(text: str) -> list[str] | None:
