@@ -42,6 +42,18 @@ def add_timing(parser: argparse.ArgumentParser, *, rounds: int, seconds: float) 
     )  # fmt: skip
 
 
+def add_fit(parser: argparse.ArgumentParser, *, folds: int) -> None:
+    """Add the records that a model is fitted to, ``--check``, and ``--folds``."""
+    parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
+    parser.add_argument("--check", action="store_true", help="only say how far off the model is")
+    parser.add_argument(
+        "--folds",
+        type=int,
+        default=folds,
+        help=f"parts of the cross-validation: {folds}",
+    )
+
+
 def check_timing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
     """End the process with a message if ``--rounds`` or ``--seconds`` can't be measured with."""
     if options.rounds < 1 or not 0 < options.seconds < math.inf:

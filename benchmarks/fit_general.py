@@ -15,12 +15,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
 import numpy as np
-from command_line import parser_of
+from command_line import add_fit, parser_of
 from gauss_newton import Floats, least_squares
 
 from tilewise.explanation import of_shape
@@ -108,9 +107,7 @@ def told(words: str, errors: Sequence[float]) -> str:
 def main() -> None:
     """Fit the constants, and print them with their errors."""
     parser = parser_of(__doc__)
-    parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
-    parser.add_argument("--check", action="store_true", help="only say how far off the model is")
-    parser.add_argument("--folds", type=int, default=4, help="parts of the cross-validation")
+    add_fit(parser, folds=4)
     options = parser.parse_args()
     for path in options.records:
         record = json.loads(path.read_text(encoding="utf-8"))

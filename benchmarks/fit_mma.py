@@ -16,12 +16,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 import numpy as np
-from command_line import parser_of
+from command_line import add_fit, parser_of
 from gauss_newton import Floats, least_squares
 
 from tilewise.explanation import of_shape
@@ -168,9 +167,7 @@ def told(errors: Floats) -> str:
 def main() -> None:
     """Fit the constants, and print them with their errors."""
     parser = parser_of(__doc__)
-    parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
-    parser.add_argument("--check", action="store_true", help="only say how far off the model is")
-    parser.add_argument("--folds", type=int, default=3, help="parts of the cross-validation")
+    add_fit(parser, folds=3)
     parser.add_argument(
         "--only", nargs="+", choices=[*Costs._fields, *SHARES], default=[],
         help="fit these costs, and the shares of these tiles, alone",

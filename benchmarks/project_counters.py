@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from command_line import add_json, parser_of
 from projects.case import Case
-from projects.every import PROJECTS, cases, without_paths
+from projects.every import PROJECTS, add_choice, cases, without_paths
 from projects.unlike import unlike
 
 import tilewise
@@ -192,10 +192,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
 def main() -> None:
     """Launch the kernels on both devices, and write the record."""
     parser = parser_of(__doc__)
-    parser.add_argument("folder", type=Path)
+    add_choice(parser)
     add_json(parser)
-    parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
-    parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
     parser.add_argument("--launch", nargs=3, help=argparse.SUPPRESS)  # under Nsight Compute
     options = parser.parse_args()
     given = options.folder.resolve(), options.project, options.only

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from command_line import add_json, parser_of
 from projects.case import Case, Outcome, Program
-from projects.every import PROJECTS, cases, origin, without_paths
+from projects.every import PROJECTS, add_choice, cases, origin, without_paths
 
 from tilewise.provenance import write
 
@@ -67,10 +67,8 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
 def main() -> None:
     """Run the kernels, print the table, and write the record."""
     parser = parser_of(__doc__)
-    parser.add_argument("folder", type=Path)
+    add_choice(parser)
     add_json(parser)
-    parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
-    parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
     options = parser.parse_args()
     missing = [name for name in PROJECTS if not (options.folder / name).is_dir()]
     if missing:

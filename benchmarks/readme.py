@@ -95,9 +95,9 @@ def page() -> str:
         parts.append(f"\n## {title}\n\n| script | |\n| --- | --- |\n")
         parts += (f"| [{name}]({name}.py) | {sentence(HERE / f'{name}.py')} |\n" for name in names)
     parts.append(
-        "\n`projects/` has a module for each public project, with the launches and expected results"
-        " of its\nkernels; `cutlass_sm80.cu` and `climb_page.md` are the sources of the scripts of "
-        "these names.\n"
+        "\n`projects/` has a module for each public project, with the launches and expected "
+        "results of its\nkernels. `cutlass_sm80.py`, `sanitize.py` and `climb.py` read "
+        "`cutlass_sm80.cu`, `sanitize_planted.cu`\nand `climb_page.md`.\n"
     )
     records = sorted(RESULTS.glob("*.json"))
     size = 1e-6 * sum(path.stat().st_size for path in records)

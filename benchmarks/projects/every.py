@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 import subprocess
@@ -20,6 +21,13 @@ PROJECTS = {
     "numba-cuda": "numba_examples",
     "cuda-samples": "cuda_samples",
 }  # the folder's name and the module's
+
+
+def add_choice(parser: argparse.ArgumentParser) -> None:
+    """Add the folder of the checkouts, and the options that choose some of the kernels."""
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", metavar="WORDS", help="kernels with this in the name")
+    parser.add_argument("--project", choices=PROJECTS, help="of this project alone")
 
 
 def cases(folder: Path, project: str | None, words: str) -> Iterator[tuple[str, Case | Program]]:
