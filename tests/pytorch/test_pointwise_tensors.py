@@ -13,6 +13,7 @@ from tilewise.gemm.epilogue import Strided
 
 pytest.importorskip("torch", reason="the tensors are PyTorch's")
 
+from tilewise.torch import pointwise as module
 from tilewise.torch.pointwise import asked_of, pointwise
 
 
@@ -65,3 +66,18 @@ def _broadcasts(torch: Any, x: tuple[int, ...], shape: tuple[int, ...]) -> bool:
         return bool(torch.broadcast_shapes(x, shape) == shape)
     except RuntimeError:
         return False
+
+
+def test_lazily_negated_tensors_are_left_to_pytorch(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their memory holds the opposite (torch.Tensor.is_neg)."""
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    monkeypatch.setattr(
+        "tilewise.torch.pointwise.own_product.why_on_gpu", lambda _dtype, _ordinal: ""
+    )
+    x = torch.arange(6.0).reshape(2, 3)
+    with torch.no_grad():
+        assert module._is_for_kernels(x, [x, 2.0], 1)
+        assert not module._is_for_kernels(torch._neg_view(x), [x, 2.0], 1)
+        assert not module._is_for_kernels(x, [torch._neg_view(x), 2.0], 1)

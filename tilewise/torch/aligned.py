@@ -25,6 +25,7 @@ from tilewise.gemm.product import A, D, Operand, Product, offset
 from tilewise.gemm.steps import PREPARED, Plan, prepare
 from tilewise.places import Place
 from tilewise.precision import HALVES
+from tilewise.torch.transformed import is_in_memory
 
 Tensor = Any
 LAUNCH = 10e-6
@@ -60,7 +61,7 @@ def aligned(g: Tensor, k: int) -> Tensor:
     if is_traced:
         if torch._guards.detect_fake_mode(g) is None:  # a mode that only looks on
             return g
-    elif torch.is_grad_enabled() or type(g) is not torch.Tensor or g.is_neg():
+    elif torch.is_grad_enabled() or not is_in_memory(g):
         return g
     try:
         if own_product.why_on_gpu(name, index):

@@ -8,7 +8,7 @@ checks its guards, compares all tensors with those of the cached call.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import cache, partial, reduce
 from operator import or_
 from typing import Any
@@ -20,7 +20,7 @@ from tilewise.arrays.invariance import is_invariant
 from tilewise.arrays.repeat import Key, Repeat, also_forgets, kept, look
 from tilewise.gemm.product import ALIGNMENT
 from tilewise.torch.column_sums import column_sums
-from tilewise.torch.operator import PLAIN
+from tilewise.torch.transformed import PLAIN, is_legacy_batched
 
 Tensor = Any
 Multiplier = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[..., Any]], Any]
@@ -303,14 +303,15 @@ def _has_guards() -> bool:
         return False
 
 
-def is_unseen(tensors: Iterable[Tensor | None]) -> bool:
+def is_unseen(tensors: Sequence[Tensor | None]) -> bool:
     """Return whether nothing of PyTorch's sees products of these tensors that are computed now.
 
     Neither autograd records them, nor a mode, a transformation or the type of a tensor sees them.
+    The first tensor is a gradient, which may be batched, and the others were saved for it.
     """
     if torch.is_grad_enabled() or not may_be_cached():
         return False
-    if not _PLAIN_OR_NONE.issuperset(map(type, tensors)):
+    if not _PLAIN_OR_NONE.issuperset(map(type, tensors)) or is_legacy_batched(tensors[0]):
         return False
     return not (_any_autocast() or _tracing() is not None or _level() is not None)
 

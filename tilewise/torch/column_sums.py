@@ -13,6 +13,7 @@ from tilewise.devices.limits import compute_capability
 from tilewise.gemm.column_sums import DTYPES, LARGEST, ColumnSums, plan
 from tilewise.gemm.product import ACCUMULATORS, offset
 from tilewise.gemm.steps import prepare
+from tilewise.torch.transformed import is_in_memory
 
 Tensor = Any
 _CLUSTERS = 90  # the least compute capability that has them
@@ -65,11 +66,9 @@ def column_sums(x: Tensor, dtype: Any, key: repeat.Key | None = None) -> Tensor:
 def _rows(x: Tensor, dtype: Any) -> Tensor | None:
     """Return the matrix whose rows the kernel adds up; None if it can't."""
     # First what says nothing of the shape, which a graph would be guarded by.
-    if torch._C._len_torch_dispatch_stack() or type(x) is not torch.Tensor:
+    if torch._C._len_torch_dispatch_stack() or not is_in_memory(x):
         return None
     if torch.is_grad_enabled() or not (x.is_cuda and x.numel() and x.stride(-1) == 1):
-        return None
-    if x.is_neg():  # lazily negated: its memory holds the opposite
         return None
     kinds = [str(kind).removeprefix("torch.") for kind in (x.dtype, dtype)]
     if any(kind not in DTYPES for kind in kinds):

@@ -20,6 +20,7 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Again, Sides
 from tilewise.torch.pointwise import pointwise, some_of
+from tilewise.torch.transformed import is_batched, transformed
 
 Tensor = Any
 Answer = Callable[[Asked], Any]
@@ -116,7 +117,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, *of_results: Tensor | None) -> tuple[Tensor | None, ...]:
         """Return the gradients of the tensors that need one; None for the others."""
-        asked, made, again = ctx.asked, ctx.made, ctx.again
+        asked, made = ctx.asked, ctx.made
         needs = ctx.needs_input_grad[_BEFORE:]
         given = tuple(i for i, g in enumerate(of_results) if g is not None)
         if not given:
@@ -136,6 +137,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
         found = made.backward(given, wanted)
         sums = sum(i < len(asked.function.sums) for i in wanted)
         first = of_results[given[0]]
+        again = transformed if is_batched(first) else ctx.again
         operands = [values[kind][i] for kind, i in found.operands]
         of_operands = [ctx.of_operands[i - len(asked.function.sums)] for i in wanted[sums:]]
         parts = gradients(found, first, operands, sums, ctx.sides[0].dtype, of_operands)
@@ -262,4 +264,5 @@ def _joined(of_each: Sequence[Tensor], order: str) -> Tensor:
     """Return the columns of gate and of up in one tensor, in the order in which B has them."""
     if order == "halves":
         return torch.cat(tuple(of_each), -1)
-    return torch.stack(tuple(of_each), -1).flatten(-2)
+    *lead, n = of_each[0].shape
+    return torch.stack(tuple(of_each), -1).reshape(*lead, 2 * n)

@@ -10,6 +10,7 @@ import torch
 from tilewise.arrays.call import broadcast
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.aligned import aligned
+from tilewise.torch.transformed import is_batched, transformed
 
 Tensor = Any
 Again = Callable[..., Tensor]
@@ -65,7 +66,9 @@ class Sides(NamedTuple):
         g = self._whole(g)
         x = a.unsqueeze(0) if len(self.shapes[0]) == 1 else a
         x = x.mT if transpose_a else x
-        if len(self.shapes[1]) <= 2 < x.ndim:  # one B for all: matrices A below one another
+        # One B for all is a product of matrices A below one another. Batched gradients can't be
+        # flattened; of them the products of all matrices A are added up.
+        if len(self.shapes[1]) <= 2 < x.ndim and not is_batched(g):
             x, g = x.flatten(0, -2), g.flatten(0, -2)
         return self._product(x.mT, g, 1, transpose_b, again)
 
@@ -142,9 +145,10 @@ class Matmul(torch.autograd.Function):  # type: ignore[misc]
         """Return the gradients of A, B and C; None for those that are not needed."""
         a, b = ctx.saved_tensors
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
+        again = transformed if is_batched(of_d) else ctx.again
         g = ctx.sides.aligned(of_d) if needs_a and needs_b else of_d
-        of_a = ctx.sides.of_a(g, b, ctx.again) if needs_a else None
-        of_b = ctx.sides.of_b(g, a, ctx.again) if needs_b else None
+        of_a = ctx.sides.of_a(g, b, again) if needs_a else None
+        of_b = ctx.sides.of_b(g, a, again) if needs_b else None
         of_c = None
         if needs_c:
             of_c = of_d if ctx.beta == 1 else of_d * ctx.beta

@@ -26,6 +26,7 @@ from tilewise.torch.call_cache import (
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
+from tilewise.torch.transformed import is_batched, transformed
 from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
@@ -178,12 +179,13 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
             of_bias = column_sums(of_d, of_d.dtype)
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
-        of_x = None if weight is None else matmul(of_d, weight)
+        again = transformed if is_batched(of_d) else matmul
+        of_x = None if weight is None else again(of_d, weight)
         of_weight = None
         if x is not None:
             shapes = x.shape, (of_d.shape[-1], x.shape[-1])
             sides = Sides(shapes, x.dtype, (False, True), (False, is_by_columns), 1.0)
-            of_weight = sides.of_b(of_d, x, matmul)
+            of_weight = sides.of_b(of_d, x, again)
         return of_x, of_weight, of_bias, None, None
 
 

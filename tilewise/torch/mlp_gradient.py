@@ -30,6 +30,7 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.fused import gradients, reduced
 from tilewise.torch.gradient import Sides, is_by_columns
+from tilewise.torch.transformed import is_batched, transformed
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias).traced
@@ -197,7 +198,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         """Return the gradients of the tensors that need one; None for the others."""
         facts = ctx.facts
         needs = facts.layers.like(ctx.needs_input_grad[_BEFORE:])
-        count, again = len(facts.first), facts.matmuls.matmul
+        count = len(facts.first)
         saved = ctx.saved_tensors
         x, *rest = saved
         weights, (down, hidden, *stored) = rest[:count], rest[count:]
@@ -209,6 +210,8 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
         ):
             found = _at_once(facts, needs, of_y, x, weights, down, hidden, stored)
             return (*(None,) * _BEFORE, *found)
+        given = [g for g in (of_y, *of_hidden) if g is not None]
+        again = transformed if any(map(is_batched, given)) else facts.matmuls.matmul
         of_down = of_down_bias = of_x = None
         if of_y is not None and needs.down_bias:
             of_down_bias = reduced(of_y, *facts.layers.down_bias)

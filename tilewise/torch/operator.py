@@ -18,17 +18,17 @@ from torch.overrides import handle_torch_function
 from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.arrays import fusion
-from tilewise.arrays.call import dtypes, shapes
+from tilewise.arrays.call import shapes
 from tilewise.arrays.dispatched import DIRECT, RECORDED, Route, answer, route, seen_by
-from tilewise.arrays.libraries import dtype_name, library_of
+from tilewise.arrays.libraries import dtype_name
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
 from tilewise.torch.gradient import Matmul
+from tilewise.torch.transformed import PLAIN, result_of, transformed
 
 Tensor = Any
-PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
 
 _library = torch.library.Library("tilewise", "DEF")
 _library.define(
@@ -172,7 +172,7 @@ def matmul(
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
     if kind is None and out_dtype is not None:
         raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
-    function = _operator if way is Route.OPERATOR else _transformed
+    function = _operator if way is Route.OPERATOR else transformed
     return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
@@ -272,45 +272,6 @@ def _kernel(
     return answer(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
 
 
-def _result_of(
-    a: Tensor, b: Tensor, c: Tensor | None, beta: float, out_dtype: Any
-) -> tuple[tuple[int, ...], str]:
-    """Return the result's shape and dtype; raise the errors of :func:`tilewise.matmul`."""
-    library = library_of(a)
-    assert library is not None
-    given = [("a", a), ("b", b), *([] if c is None else [("c", c)])]
-    if any(x.device != a.device for _, x in given):
-        where = ", ".join(f"{what} on {x.device}" for what, x in given)
-        raise ValueError(f"the arrays must lie in one place, not {where}")
-    _, dtype = dtypes(library, a, b, c, (), out_dtype)
-    shape = shapes(a.shape, b.shape, False, False)[-1]
-    if c is not None and tuple(c.shape) != shape:
-        raise ValueError(f"c has shape {tuple(c.shape)}; the result has {shape}")
-    if beta != 0 and c is None:
-        raise ValueError(f"beta is {beta}, and there is no C to multiply; give c, or beta 0")
-    return shape, dtype
-
-
-def _transformed(
-    a: Tensor,
-    b: Tensor,
-    c: Tensor | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    out_dtype: Any = None,
-) -> Tensor:
-    """Compute the product by PyTorch's own products, summed and rounded as the kernels do it."""
-    _, dtype = _result_of(a, b, c, beta, out_dtype)
-    sums = getattr(torch, ACCUMULATORS[dtype_name(a.dtype)])
-    value = a.to(sums) @ b.to(sums)
-    if alpha != 1:
-        value = value * alpha if alpha else torch.zeros_like(value)
-    if c is not None and beta:
-        value = value + c.to(sums) * beta
-    return value.to(getattr(torch, dtype))
-
-
 def _shaped(
     a: Tensor,
     b: Tensor,
@@ -321,7 +282,7 @@ def _shaped(
     out_dtype: Any = None,
 ) -> Tensor:
     """Return a result without values, for graphs."""
-    shape, dtype = _result_of(a, b, c, beta, out_dtype)
+    shape, dtype = result_of(a, b, c, beta, out_dtype)
     return a.new_empty(shape, dtype=getattr(torch, dtype))
 
 

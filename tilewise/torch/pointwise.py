@@ -21,6 +21,7 @@ from tilewise.gemm.pointwise import Pointwise, plan
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.gemm.steps import prepare
 from tilewise.places import ITEM_SIZES
+from tilewise.torch.transformed import is_in_memory
 
 Tensor = Any
 
@@ -82,7 +83,7 @@ def _is_for_kernels(acc: Tensor, operands: Sequence[Tensor | float], results: in
         return False
     if torch._C._len_torch_dispatch_stack() or len(tensors) + results - 2 > MOST:
         return False
-    if any(type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter for x in tensors):
+    if not all(map(is_in_memory, tensors)):
         return False
     names = [str(x.dtype).removeprefix("torch.") for x in tensors]
     if any(name not in ITEM_SIZES for name in names):

@@ -21,6 +21,7 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.fused import Fused, Fusing
 from tilewise.torch.fused_operator import OPERATOR, fits
 from tilewise.torch.graphs import constant_in_graphs
+from tilewise.torch.transformed import is_batched, transformed
 
 Tensor = Any
 
@@ -188,7 +189,7 @@ def fused(a: Tensor, b: Tensor, c: Tensor | None, asked: Asked) -> tuple[Tensor,
     Autograd records it if needed.
     """
     beta = 0.0 if c is None else 1.0
-    way = route(a, b, c, *asked.operands)
+    way = Route.TRANSFORMED if is_batched(a) else route(a, b, c, *asked.operands)
     place = {"device": "auto", "max_gpu_memory": None}
     found: tuple[Tensor, ...] = recorded(
         way, a, b, c, asked, _product, 1.0, beta, False, False, None, place
@@ -201,7 +202,8 @@ def _product(
     out_dtype: Any = None, **_: Any,
 ) -> Tensor:  # fmt: skip
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
-    return torch.ops.tilewise.matmul(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
+    again = transformed if is_batched(a) else torch.ops.tilewise.matmul
+    return again(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
 def returned(results: Sequence[Tensor], count: int, is_tuple: bool) -> Any:
