@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from commands import as_if_on_a_gpu
 
@@ -71,6 +73,17 @@ def test_a_kernel_that_was_meant(command: str, capsys: pytest.CaptureFixture[str
     assert "no kernel called 'tild' on the ladder; did you mean tiled? There are single" in told
     assert main([command, "xyzzy"]) == 2
     assert "on the ladder; there are single_thread" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_file_of_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.cu").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "mine.cu:k", "--grid", "1", "--block", "1"]) == 2
+    assert capsys.readouterr().err == (
+        "tilewise: mine.cu is a folder; `tilewise kernels mine.cu` lists the kernels of its files\n"
+    )
 
 
 @pytest.mark.parametrize("size", ["-1", "3000000000"])

@@ -171,6 +171,8 @@ def named(target: str, **source: Any) -> Rung | Kernel:
     ------
     FileNotFoundError
         If the file does not exist.
+    IsADirectoryError
+        If it is a folder.
     ValueError
         If there is no such rung, or no kernel is named.
     """
@@ -179,6 +181,10 @@ def named(target: str, **source: Any) -> Rung | Kernel:
         path, name = found
         if not name.strip():
             raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
+        if path.is_dir():
+            raise IsADirectoryError(
+                f"{path} is a folder; `tilewise kernels {path}` lists the kernels of its files"
+            )
         if not path.is_file():
             raise FileNotFoundError(f"there is no file {path}")
         if path.suffix != ".ptx":
