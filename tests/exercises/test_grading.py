@@ -321,6 +321,7 @@ def test_the_page_marks_the_elements_that_are_wrong_in_the_test(
         ("--exercise indx", "there is no exercise 'indx'; did you mean index?"),
         ("--exercise index -m 5", "-m is given by the test; with --exercise, leave it out"),
         ("--exercise index --beside tiled", "--beside is given by the test"),
+        ("--test 2", "--test is of exercises: give --exercise too"),
     ],
 )
 def test_what_can_not_be_watched(

@@ -97,8 +97,11 @@ def watch(
         ),
     ] = None,
     test: Annotated[
-        int, typer.Option("--test", metavar="N", help="Of --exercise: its visible test N.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            "--test", metavar="N", help="Of --exercise: its visible test N, by default 1."
+        ),
+    ] = None,
     beside: Annotated[
         str | None,
         typer.Option(
@@ -188,7 +191,10 @@ def watch(
             "--gif": gif, "--frames": frames, **product,
         }  # fmt: skip
         chosen = [_index(each, "--at") for each in at or ()]
-        found_each = [_of_exercise(target, kernel, exercise, test, seed, chosen, more)]
+        number = 1 if test is None else test
+        found_each = [_of_exercise(target, kernel, exercise, number, seed, chosen, more)]
+    elif test is not None:
+        raise ValueError("--test is of exercises: give --exercise too")
     elif is_launch:
         asked = Asked(grid, threads, args, shared, seed, cast, cooperative)
         compiled = [
