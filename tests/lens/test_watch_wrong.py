@@ -11,9 +11,12 @@ import pytest
 from commands import PLACE, SIGNATURE, RunWatch
 from player import Open, classes, seek
 
+from tilewise.exercises.cases import make
+from tilewise.exercises.catalogue import find
+from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.lens.tours.find import tour_of
-from tilewise.lens.watch import watch
+from tilewise.lens.watch import watch, watch_case
 
 # Row 3 is twice as large, and nobody writes column 1.
 MINE = f"""
@@ -111,6 +114,50 @@ def test_the_opening_leads_to_it(own: str, show: Open, width: int) -> None:
     # Neither the card nor the closer look hides the other.
     card, look = (tab.locator(each).bounding_box() for each in ("#tour", "#details"))
     assert card["y"] + card["height"] <= look["y"] or look["y"] + look["height"] <= card["y"]
+
+
+ONE_DIMENSION = """
+__global__ void scale(int n, float a, const float* x, float* y) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && i != 70) y[i] = i % 256 == 5 ? 8 : a * x[i];
+}
+"""
+TWO_DIMENSIONS = """
+__global__ void scale_rows(int m, int n, const float* s, const float* x, float* y) {
+    int col = blockIdx.x * 16 + threadIdx.x, row = blockIdx.y * 16 + threadIdx.y;
+    if (row < m && col < n) y[row * n + col] = s[row] * x[row * n + col] + (row == 3 && col < 2);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "wrong", "first"),
+    [
+        ("index", ONE_DIMENSION, [5, 70, 261, 517, 773], "y[5], is 8.0, and"),
+        ("coalescing", TWO_DIMENSIONS, [3 * 64, 3 * 64 + 1], "y[3][0], is"),
+    ],
+)
+def test_an_exercise_s_test(
+    name: str, source: str, wrong: list[int], first: str, show: Open
+) -> None:
+    """Its array is marked as C of a product is, whatever its dimensions."""
+    exercise = find(name)
+    case = make(exercise, exercise.tests[0])
+    found = watch_case(Kernel(source, exercise.kernel), case)
+    assert not found.correct
+    (compared,) = found.compared
+    assert compared.wrong == len(wrong)
+    trace = found.trace.to_dict()
+    tour = tour_of(trace)
+    size = case.arrays["y"].size
+    assert f"{len(wrong)} of {size:,} elements of y are wrong." in tour.sentences
+    assert tour.stops[-1].mark == {"array": "y", "at": wrong[0]}
+    assert first in tour.stops[-1].text
+    tab = show(trace)
+    seek(tab, len(trace["blocks"][0]["steps"]) - 1)
+    assert classes(tab, ".of-y .grid .cell", "wrong") == wrong
+    tab.hover(f".of-y .grid .cell >> nth={wrong[0]}")
+    assert "right would be" in tab.inner_text("#tip")
 
 
 def test_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:
