@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tilewise import compiler
-from tilewise.devices import limits
+from tilewise.devices import Device, limits
+from tilewise.devices.gpu import Gpu
 from tilewise.errors import LaunchError
+from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.places import Dim3
 
@@ -55,6 +59,29 @@ def test_grids() -> None:
         told = f"{axis} is 65,536; the hardware takes at most 65,535"
         with pytest.raises(LaunchError, match=told):
             check(grid=grid)
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [
+        ((2**31, 1, 1), (1, 1, 1)), ((2**31, 65536, 1), (1, 1, 1)), ((1, 65536, 1), (1, 1, 1)),
+        ((1, 1, 65536), (1, 1, 1)), ((1, 1, 1), (1025, 1, 1)), ((2**40, 1, 1), (32, 32, 2)),
+        ((1, 1, 1), (1, 1, 65)),
+    ],
+)  # fmt: skip
+def test_a_gpu_and_the_emulator_refuse_with_one_message(
+    grid: Dim3, block: Dim3, emulator: Device
+) -> None:
+    """Both do before anything is launched: the GPU's context here has nothing to call."""
+    launch = Launch(grid, block, (), 0)
+    loaded = SimpleNamespace(static_shared=0, max_threads=1024)
+    gpu = SimpleNamespace(max_shared=limits.max_shared("sm_90a"), context=None)
+    with pytest.raises(LaunchError) as of_gpu:
+        Gpu._check(gpu, loaded, launch)  # type: ignore[arg-type]
+    kernel = Kernel('extern "C" __global__ void nothing() {}', "nothing")
+    with pytest.raises(LaunchError) as of_emulator:
+        kernel.launch(grid, block, (), device=emulator)
+    assert str(of_gpu.value) == str(of_emulator.value)
 
 
 def test_what_the_kernel_itself_allows() -> None:
