@@ -8,12 +8,15 @@ import struct
 import sys
 from functools import lru_cache
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
 
 from tilewise.devices.emulator.instructions.printf import count_arguments, format_printf
+from tilewise.errors import MemoryAccessError
+from tilewise.kernel import Kernel
 
 STRINGS = {0x10: b"one", 0x20: b"", 0x30: b"a longer string"}
 
@@ -78,6 +81,23 @@ def test_bytes_that_are_not_text_do_not_stop_the_output() -> None:
 def test_count_arguments() -> None:
     assert count_arguments(b"none 100%%\n") == 0
     assert count_arguments(b"%d %s %*.3f") == 4
+
+
+def test_a_format_that_asks_for_more_than_it_is_given_is_a_finding() -> None:
+    source = """extern "C" __global__ void k(const char* format) {
+        if (threadIdx.x > 0)
+            printf(format);
+    }"""
+    kernel, letters = Kernel(source, "k"), np.frombuffer(b"value %d\n\0", np.int8)
+    told = (
+        r"<source>:3: out of bounds: thread \(1, 0, 0\) of block \(0, 0, 0\) calls printf with a "
+        "format that asks for 4 bytes of arguments at offset 0; the buffer has 0"
+    )
+    with pytest.raises(MemoryAccessError, match=told):
+        kernel.launch(1, 2, (letters,), device="emulator")
+    report = kernel.launch(1, 2, (letters,), device="emulator", checks="collect")
+    assert len(report.findings) == 1
+    assert report.output == ""
 
 
 integers = st.one_of(st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))

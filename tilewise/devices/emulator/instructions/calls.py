@@ -239,6 +239,9 @@ def _print(machine: Machine, op: Op, lanes: Lanes) -> None:
                 calls.read_string,
                 None if budget is None else budget.room(),
             )
+        except ValueError as error:  # a GPU prints whatever lies there
+            op.fault("out of bounds", str(error), int(lane))
+            continue
         except OverflowError:
             assert budget is not None
             budget.printed(machine, op.index, sys.maxsize)

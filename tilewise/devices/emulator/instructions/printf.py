@@ -122,8 +122,8 @@ class _Arguments:
         self._position = start + size
         if self._position > len(self._data):
             raise ValueError(
-                f"printf's format asks for {size:,} bytes of arguments at offset {start:,}; "
-                f"the buffer has {len(self._data):,}"
+                f"calls printf with a format that asks for {size:,} bytes of arguments at offset "
+                f"{start:,}; the buffer has {len(self._data):,}"
             )
         self.taken.append((start, self._position))
         return self._data[start : self._position]
