@@ -98,11 +98,14 @@ class Symbol:
         return operate("absolute", self)
 
     def __pow__(self, power: Any) -> Symbol:
-        power = power if isinstance(power, Symbol) else number(power)
+        known = "powers are 0.5, and whole numbers from 1 to 16"
+        if isinstance(power, Symbol):
+            fail("a power whose exponent is no constant can't be traced", known)
+        power = number(power)
         if power == 0.5:
             return operate("sqrt", self)
-        if isinstance(power, Symbol) or power not in range(1, 17):
-            fail(f"** {power!r} can't be traced", "powers are 0.5, and whole numbers from 1 to 16")
+        if power not in range(1, 17):
+            fail(f"** {power!r} can't be traced", known)
         power = int(power)
         result, square = None, self
         while power:
@@ -178,8 +181,9 @@ class Symbol:
         fail("a power of a number can't be traced", "tilewise.exp(x * math.log(number)) can")
 
     def _untraced(self, *_: Any) -> NoReturn:
-        fail("//, %, ^, @, divmod and round can't be traced", "+ - * / and ** can")
+        fail("//, %, ^, @, <<, >>, divmod and round can't be traced", "+ - * / and ** can")
 
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _untraced
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __xor__ = __rxor__ = _untraced
     __matmul__ = __rmatmul__ = __divmod__ = __rdivmod__ = __round__ = _untraced
 
