@@ -170,13 +170,7 @@ def readers_of(path: Path) -> list[str]:
     drawn = [
         file for pages in DRAWING.values() for file, records in pages.items() if path in records
     ]
-    named = re.compile(rf"(?<!\w){re.escape(path.name)}")
-    linked = re.compile(rf"results/{re.escape(path.name)}")
-    found = [
-        file
-        for file, text in texts().items()
-        if (linked if file.suffix == ".md" else named).search(text)
-    ]
+    found = [file for file, names in every_name().items() if path.name in names]
     # The scripts that draw those pages, and that which makes the record, are not counted.
     others = [HERE / f"{name}.py" for name in (*DRAWING, "readme")]
     others += [ROOT / x for x in re.findall(r"benchmarks/\w+\.py", commands_of(read(path))[-1])]
@@ -185,16 +179,19 @@ def readers_of(path: Path) -> list[str]:
         for x in dict.fromkeys((*drawn, *found))
         if x not in others
     ]
-    commands = [x.stem for x in sorted(RESULTS.glob("*.json")) if x != path and _is_read(path, x)]
-    return [*links, *(f"the command of {name}" for name in commands)]
+    is_input = re.compile(rf"(?<!--json ){re.escape(path.name)}\b")
+    makes = [
+        other.stem
+        for other, commands in every_command().items()
+        if other != path and any(map(is_input.search, commands))
+    ]
+    return [*links, *(f"the command of {name}" for name in makes)]
 
 
-def _is_read(path: Path, other: Path) -> bool:
-    """Return whether the command of another record names a record as its input."""
-    return any(
-        re.search(rf"(?<!--json ){re.escape(path.name)}\b", each)
-        for each in commands_of(read(other))
-    )
+@cache
+def every_command() -> dict[Path, list[str]]:
+    """Return the commands that made each record."""
+    return {path: commands_of(read(path)) for path in sorted(RESULTS.glob("*.json"))}
 
 
 def _short(file: Path) -> str:
@@ -202,10 +199,16 @@ def _short(file: Path) -> str:
 
 
 @cache
-def texts() -> dict[Path, str]:
-    """Return the texts of pages, tests and scripts that may name a record."""
+def every_name() -> dict[Path, set[str]]:
+    """Return the names of JSON files that each page links to in results/, or code contains."""
     files = [*DOCS.glob("*.md"), *(ROOT / "tests").rglob("*.py"), *HERE.glob("*.py")]
-    return {file: file.read_text(encoding="utf-8") for file in sorted(files)}
+    return {
+        file: set(re.findall(
+            r"results/(\w+\.json)" if file.suffix == ".md" else r"\w+\.json",
+            file.read_text(encoding="utf-8"),
+        ))
+        for file in sorted(files)
+    }  # fmt: skip
 
 
 def main() -> None:
