@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tilewise.devices import Device
+from tilewise.devices.emulator.device import Emulator
 from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
@@ -265,3 +266,15 @@ def test_a_read_only_array_stays(device: Device) -> None:
     else:
         add(device, a, c, 4, 4)
     assert (c == 1).all()
+
+
+def test_an_array_of_another_emulator_is_refused() -> None:
+    """Each emulator counts its addresses from the same one: ``c`` would lie where ``a`` does."""
+    source = 'extern "C" __global__ void grow(const float* a, float* c) { c[0] = a[0] + 1; }'
+    a, c = np.full(1, 5, np.float32), Emulator("sm_80").zeros((1,), np.float32)
+    for device in ("emulator", Emulator("sm_80")):
+        with pytest.raises(TypeError, match=r"array of shape \(1,\) and dtype float32 is another"):
+            Kernel(source, "grow").launch(1, 1, (a, c), device=device)
+    assert a[0] == 5
+    with pytest.raises(TypeError, match="make it on the device of the launch"):
+        Kernel(source, "grow").profile(1, 1, (a, c))

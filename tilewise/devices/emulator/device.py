@@ -236,7 +236,7 @@ class Emulator:
         bound = arguments.bind(compiled.name, compiled.parameters, launch.args)
         for argument in bound:
             if isinstance(argument, ArrayArgument):
-                EmulatorArray.accept(argument.value, self)
+                EmulatorArray.accept(argument.value, self._memory)
         budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
         known = self._known(compiled)
         program, rules = known.program, known.rules if is_counting else None

@@ -95,7 +95,7 @@ class EmulatorArray:
         memory: GlobalMemory,
     ) -> None:
         self.shape, self.dtype, self.strides = shape, dtype, strides
-        self.allocation = allocation
+        self.allocation, self._memory = allocation, memory
         memory.add(allocation)
         weakref.finalize(self, memory.release, allocation).atexit = False
 
@@ -136,17 +136,22 @@ class EmulatorArray:
         return cls(shape, dtype, strides, allocation, memory)
 
     @classmethod
-    def accept(cls, value: Any, device: Any) -> None:
+    def accept(cls, value: Any, memory: GlobalMemory) -> None:
         """
         Raises
         ------
         TypeError
-            If ``value`` is an array of another device.
+            If ``value`` is an array of another device, or of an emulator with another memory.
         """
         if not isinstance(value, (cls, np.ndarray)):
             raise TypeError(
                 f"the emulator takes NumPy arrays and its own, not {type(value).__name__}; "
                 "copy it to the host first"
+            )
+        if isinstance(value, cls) and value._memory is not memory:  # its address means others here
+            raise TypeError(
+                f"an array of shape {value.shape} and dtype {value.dtype} is another emulator's; "
+                "make it on the device of the launch, or pass .to_numpy()"
             )
 
     def unwritten_elements(self) -> npt.NDArray[np.bool_] | None:
