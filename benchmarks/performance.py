@@ -2,7 +2,8 @@
 
     tilewise bench --suite SUITE --dtype DTYPE --json bench_DTYPE_SUITE_h200.json
     tilewise bench --random COUNT --seed S --multiple M --dtype DTYPE --json random_DTYPE_h200.json
-    python benchmarks/keep.py bench_*_h200.json random_*.json
+    python benchmarks/first_call.py --json first_call_h200.json
+    python benchmarks/keep.py bench_*_h200.json random_*.json first_call_h200.json
     python benchmarks/performance.py
 
 The suites are square, llm and odd of bfloat16, and square, odd and thin of float32 and float64. The
@@ -39,8 +40,15 @@ RANDOM = tuple(
     for gpu in ("h200", "h100")
     for kind in ("bfloat16_8", "bfloat16", "float32", "float64")
 )
+FIRST_CALLS = tuple(RESULTS / f"first_call_{gpu}.json" for gpu in ("h200", "h100"))
+CACHES = {
+    "empty": "empty before",
+    "cached": "has the kernels",
+    "others": "has those of as many other products",
+}
+"""What a pass of first calls finds in the cache of compiled kernels, by its name in the record."""
 PAGES = {
-    path: (*records, *RANDOM, CLIMB) if path == PAGE else tuple(records)
+    path: (*records, *RANDOM, *FIRST_CALLS, CLIMB) if path == PAGE else tuple(records)
     for path, records in PARTS.items()
 }
 
@@ -54,6 +62,7 @@ def page(*records: Mapping[str, Any]) -> str:
     if record["dtype"] == "bfloat16":
         parts.append(f"![TFLOP/s over size]({FIGURE.name})\n")
         parts.append(_random([read(path) for path in RANDOM]))
+        parts.append(_first_calls([read(path) for path in FIRST_CALLS]))
     parts.append(_method(record))
     for group in dict.fromkeys(row["group"] for row in record["rows"]):
         of_group = [row for row in record["rows"] if row["group"] == group]
@@ -128,6 +137,38 @@ def _random(records: Sequence[Mapping[str, Any]]) -> str:
         )
         + "\n"
         + table(heading, lines, "lllrrrlr")
+    )
+
+
+def _first_calls(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the section on the first calls of new shapes."""
+    lines = []
+    for record in records:
+        for run in record["runs"].values():
+            for mode, cache in CACHES.items():
+                both = [run["modes"][mode][name] for name in ("ours", "torch")]
+                lines.append([
+                    gpu_of(record), record["date"][:10], f"{run['dtype']}, {run['what']}", cache,
+                    *(f"{found['total']:.2f}" for found in both),
+                    *(f"{found[key] * 1e3:.2f}" for key in ("median", "longest") for found in both),
+                ])  # fmt: skip
+    heading = [
+        "GPU", "measured", "products", "our cache of kernels", "all, s", "torch, s", "median, ms",
+        "torch, ms", "longest, ms", "torch, ms",
+    ]  # fmt: skip
+    counts = {len(run["sizes"]["first"]) for record in records for run in record["runs"].values()}
+    return (
+        "## The first call of a shape\n\n"
+        + paragraph(
+            f"The host's time of {' or '.join(map(str, sorted(counts)))} products whose shapes all "
+            "differ, one after another, so that each call plans anew. Where the cache of compiled "
+            "kernels is empty, calls wait for the compiler too, which [`tilewise "
+            "warm`](matmul.md#have-no-call-wait-for-the-compiler) avoids. Hosts differ: PyTorch's "
+            "times beside ours are of the same machine and minute. `python "
+            "benchmarks/first_call.py --seed 2` draws other products."
+        )
+        + "\n"
+        + table(heading, lines, "llllrrrrrr")
     )
 
 
