@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 
 from tilewise import compiler
 from tilewise.devices import Device
+from tilewise.devices.cuda import GpuArray
 from tilewise.devices.emulated import emulator as emulator_of
 from tilewise.devices.gpu_module import GpuModule
 from tilewise.errors import (
@@ -222,6 +224,42 @@ def test_a_pointer_takes_an_array_of_the_device(device: Device) -> None:
     found.variables["where"] = there
     assert launched(found, device)[0] == 5
     assert found.variables["where"] == there.pointer
+
+
+def test_a_pointer_to_an_array_of_another_device_is_refused(emulator: Device) -> None:
+    """Each emulator counts its addresses from the same one: an array of this one lies there."""
+    source = """__device__ float* where;
+    extern "C" __global__ void grow(float* y) { where[0] += 1; y[0] = where[0]; }"""
+    other, found, y = emulator_of("sm_80"), Kernel(source, "grow"), np.full(4, 5, np.float32)
+    there, here = (each.array(np.full(4, 2, np.float32)) for each in (other, emulator))
+    found.variables["where"] = there
+    wrong = r"^where: an array of shape \(4,\) and dtype float32 is another emulator's; make it on"
+    for each in (found, found.with_macros({"UNUSED": 1})):
+        with pytest.raises(TypeError, match=wrong):
+            each.launch(1, 1, (y,), device=emulator)
+        with pytest.raises(TypeError, match=wrong):
+            each.profile(1, 1, (y,))
+        with pytest.raises(TypeError, match=wrong):
+            each.watch(1, 1, (y,))
+    assert (y == 5).all()
+    found.launch(1, 1, (y,), device=other)
+    assert (y[0], there.to_numpy()[0]) == (3, 3)
+    found.variables["where"] = here
+    found.launch(1, 1, (y,), device=emulator)
+    with pytest.raises(TypeError, match=wrong):  # its module there was made before
+        found.launch(1, 1, (y,), device=other)
+    assert (there.to_numpy()[0], here.to_numpy()[0]) == (3, 3)
+    found.variables["where"] = here.pointer  # a number is the caller's own affair
+    found.launch(1, 1, (y,), device=emulator)
+    assert here.to_numpy()[0] == 4
+
+
+def test_a_pointer_of_a_gpu_takes_no_array_of_the_emulator(emulator: Device) -> None:
+    module = GpuModule(None, None, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"of shape \(2, 3\) and dtype float32 lies on another"):
+        module.accept(emulator.array(WEIGHTS))
+    module.accept(GpuArray(None, (2,), (4,), np.dtype(np.float32)))  # type: ignore[arg-type]
+    module.accept(SimpleNamespace(pointer=1 << 20))
 
 
 def test_a_constant_that_nobody_set_is_a_finding(emulator: Device) -> None:

@@ -175,6 +175,10 @@ class Module(Protocol):
         """Set all bytes of a variable."""
         ...
 
+    def accept(self, value: Any) -> None:
+        """Raise TypeError if a variable of the module can't point to an array."""
+        ...
+
 
 @dataclass(frozen=True, repr=False)
 class Launch(Shown):

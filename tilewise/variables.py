@@ -54,7 +54,8 @@ class Variables(MutableMapping[str, Any]):
     VariableError
         If there is no variable of a name, or several.
     TypeError, ValueError
-        If a value does not fit: of another dtype, another shape, or too large a number.
+        If a value does not fit: of another dtype, another shape, or too large a number. A launch
+        raises TypeError if a pointer was set to an array of another device.
 
     Examples
     --------
@@ -82,8 +83,10 @@ class Variables(MutableMapping[str, Any]):
         # known.
         self._waiting: dict[str, Any] = {} if given is None else dict(given._waiting)
         self._held: list[Any] = []  # the arrays that pointers point to
+        self._pointing: dict[str, Any] = {}  # those that variables point to now, by their names
         if given is not None:
             self._held += given._held
+            self._pointing |= given._pointing
         self._start()
 
     def _start(self) -> None:
@@ -97,7 +100,7 @@ class Variables(MutableMapping[str, Any]):
         """Return the state to pickle: the values that were set, without any device's module."""
         return {
             "_compile": self._compile, "_given": self._given, "_waiting": self._waiting,
-            "_held": [],
+            "_held": [], "_pointing": {},
         }  # fmt: skip
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -171,8 +174,10 @@ class Variables(MutableMapping[str, Any]):
 
     def _give(self, variable: Variable, value: Any) -> bytes:
         data = self._given[variable.name] = as_bytes(variable, value)
+        self._pointing.pop(variable.name, None)
         if hasattr(value, "pointer"):
             self._held.append(value)
+            self._pointing[variable.name] = value
         return data
 
     def __delitem__(self, name: str) -> None:
@@ -189,6 +194,7 @@ class Variables(MutableMapping[str, Any]):
             module = self._modules.get(device)
             if module is None:
                 module = self._modules[device] = self._filled(device, compiled)
+            self._check_pointers(module)
             self._last, self._arch = module, compiled.arch
             return module
 
@@ -205,6 +211,7 @@ class Variables(MutableMapping[str, Any]):
 
     def _filled(self, device: Device, compiled: Compiled) -> Module:
         module = device.module(compiled)
+        self._check_pointers(module)
         for each in compiled.variables:
             data = self._given.get(each.name)
             if data is not None:
@@ -215,6 +222,14 @@ class Variables(MutableMapping[str, Any]):
                     )
                 module.write(each.symbol, data)
         return module
+
+    def _check_pointers(self, module: Module) -> None:
+        """Raise TypeError for an array that a launch with this module could not reach."""
+        for name, value in self._pointing.items():
+            try:
+                module.accept(value)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}") from None
 
     def launched(self, compiled: Compiled) -> None:
         """Record a launch in this process, which may have changed the module's variables."""

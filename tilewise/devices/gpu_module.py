@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.devices.cuda import Context
+from tilewise.devices.cuda import Context, GpuArray
 from tilewise.devices.gpu_kernel import GpuKernel
 
 
@@ -41,6 +41,14 @@ class GpuModule:
             address, _ = self._place(symbol)
             self.context.synchronize()
             self.context.upload(address, np.frombuffer(data, np.uint8))
+
+    def accept(self, value: Any) -> None:
+        """Raise TypeError for a :class:`tilewise.devices.DeviceArray` that is no GPU's."""
+        if hasattr(value, "to_numpy") and not isinstance(value, GpuArray):
+            raise TypeError(
+                f"an array of shape {value.shape} and dtype {value.dtype} lies on another device; "
+                "make it on the device of the launch"
+            )
 
     def _place(self, symbol: str) -> tuple[int, int]:
         """Return a variable's device address and bytes (``cuLibraryGetGlobal``)."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import re
 import weakref
+from typing import Any
 
 import numpy as np
 
 from tilewise.compiler import Compiled
 from tilewise.compiler import Variable as Declared
 from tilewise.compiler.symbols import demangle
+from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import UNWRITTEN, Allocation, GlobalMemory
 from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.program import FUNCTION_ADDRESS, Program
@@ -41,7 +43,7 @@ class EmulatorModule:
     """
 
     def __init__(self, memory: GlobalMemory, program: Program, compiled: Compiled) -> None:
-        self._program = program
+        self._program, self._memory = program, memory
         self.symbols: dict[str, int] = {}
         self._allocations: dict[str, Allocation] = {}
         declared = {each.symbol: each for each in compiled.variables}
@@ -71,6 +73,10 @@ class EmulatorModule:
         found = self._allocations[symbol]
         found.data[: len(data)] = np.frombuffer(data, np.uint8)
         found.state = None
+
+    def accept(self, value: Any) -> None:
+        """Raise TypeError if an array does not lie in the memory of this module's emulator."""
+        EmulatorArray.accept(value, self._memory)
 
     def kept(self) -> dict[str, tuple[Bytes, Bytes | None]]:
         """Return copies of the values of all variables, for :meth:`restore`."""
