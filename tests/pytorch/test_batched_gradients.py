@@ -81,6 +81,55 @@ def test_batched_gradients(torch: Any, tw: Any, name: str, shape: tuple[int, ...
         torch.testing.assert_close(ours, theirs)
 
 
+def scaled(torch: Any, y: Any, z: Any) -> tuple[Any, Any]:
+    """2 Y and 3 Z, by a function whose zeros, where one has no gradient, are not batched."""
+
+    class Scaled(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, y: Any, z: Any) -> tuple[Any, Any]:
+            return y * 2, z * 3
+
+        @staticmethod
+        def backward(ctx: Any, of_y: Any, of_z: Any) -> tuple[Any, Any]:
+            return of_y * 2, of_z * 3
+
+    found: tuple[Any, Any] = Scaled.apply(y, z)
+    return found
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("name", ["results", "pairs", "mlp", "gated", "linear"])
+def test_one_of_two_gradients_is_batched(torch: Any, tw: Any, name: str, which: int) -> None:
+    x, w, down = leaf(torch, 3, 4), leaf(torch, 6, 4), leaf(torch, 5, 6)
+
+    def both(x: Any, w: Any, down: Any) -> Any:
+        if name == "results":
+            return tw.matmul(
+                x, w, transpose_b=True, epilogue=lambda acc: (tilewise.gelu(acc), acc * acc)
+            )
+        if name == "pairs":
+            return tw.matmul(
+                x, w.mT, epilogue=lambda gate, up: (gate * gate, up * up), pairs="halves"
+            )
+        if name == "linear":
+            y = tw.linear(x, w)
+        else:
+            y = tw.mlp(x, w if name == "mlp" else (w, w * 2), down, activation="gelu")
+        return y, torch.autograd.grad(y, x, torch.ones_like(y), create_graph=True)[0]
+
+    given = [x, w, down]
+    y = scaled(torch, *both(*given))[which]
+    every = torch.randn(7, *y.shape, dtype=torch.float64)
+    options = {"retain_graph": True, "allow_unused": True}
+    found = torch.autograd.grad(y, given, every, is_grads_batched=True, **options)
+    assert found[1] is not None
+    for i, g in enumerate(every):
+        for ours, theirs in zip(found, torch.autograd.grad(y, given, g, **options), strict=True):
+            assert (ours is None) is (theirs is None)
+            if ours is not None:
+                torch.testing.assert_close(ours[i], theirs)
+
+
 def test_grouped(torch: Any, tw: Any) -> None:
     x, w = leaf(torch, 3, 4), leaf(torch, 2, 4, 5)
     y = tw.grouped_matmul(x, w, torch.tensor([1, 3], dtype=torch.int32))

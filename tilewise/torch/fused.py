@@ -137,7 +137,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
         found = made.backward(given, wanted)
         sums = sum(i < len(asked.function.sums) for i in wanted)
         first = of_results[given[0]]
-        again = transformed if is_batched(first) else ctx.again
+        again = transformed if any(is_batched(of_results[i]) for i in given) else ctx.again
         operands = [values[kind][i] for kind, i in found.operands]
         of_operands = [ctx.of_operands[i - len(asked.function.sums)] for i in wanted[sums:]]
         parts = gradients(found, first, operands, sums, ctx.sides[0].dtype, of_operands)

@@ -189,7 +189,9 @@ def fused(a: Tensor, b: Tensor, c: Tensor | None, asked: Asked) -> tuple[Tensor,
     Autograd records it if needed.
     """
     beta = 0.0 if c is None else 1.0
-    way = Route.TRANSFORMED if is_batched(a) else route(a, b, c, *asked.operands)
+    given = [x for x in (a, c, *asked.operands) if isinstance(x, torch.Tensor)]
+    is_transformed = any(map(is_batched, given))
+    way = Route.TRANSFORMED if is_transformed else route(a, b, c, *asked.operands)
     place = {"device": "auto", "max_gpu_memory": None}
     found: tuple[Tensor, ...] = recorded(
         way, a, b, c, asked, _product, 1.0, beta, False, False, None, place
@@ -202,7 +204,8 @@ def _product(
     out_dtype: Any = None, **_: Any,
 ) -> Tensor:  # fmt: skip
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
-    again = transformed if is_batched(a) else torch.ops.tilewise.matmul
+    is_transformed = is_batched(a) or (c is not None and is_batched(c))
+    again = transformed if is_transformed else torch.ops.tilewise.matmul
     return again(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
