@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from reference import thorough
 
-from tilewise.compiler.shared_arrays import element_size, extents
+from tilewise.compiler.shared_arrays import element_size, extents, shape_of
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.places import ITEM_SIZES
 
@@ -91,3 +91,44 @@ def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, tile: int, 
 )  # fmt: skip
 def test_the_size_of_an_element(declared: str, size: int) -> None:
     assert element_size(f"__shared__ {declared};", "s") == size
+
+
+CONDITION = """
+#if WIDE
+#define ROWS {0}
+#define COLUMNS {1}
+#else
+#define ROWS {2}
+#define COLUMNS {3}
+#endif
+__shared__ float s[ROWS][COLUMNS];
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("__shared__ float s[4][8];", (4, (4, 8))),
+        ("__shared__ float s[4][8]; extern __shared__ float s[];", (4, (4, 8))),
+        ("__shared__ double other[8], s[2][8];", (8, (2, 8))),
+        ("__shared__ alignas(16) real s[2][8];", (8, (2, 8))),
+        ("__shared__ float s[4][8]; __shared__ double s[4][8];", (4, (4, 8))),
+        ("__shared__ float s[4][8]; __shared__ float s[8][4];", None),
+        ("__shared__ float s[4][8]; __shared__ float s[32];", None),
+        # One of these may be the array, too, and then its elements have other indices.
+        ("__shared__ float s[4][8]; __shared__ float s[2 * N][N];", None),
+        ("__shared__ float s[4][8]; __shared__ Tile s;", None),
+        ("__shared__ float s[4][8]; __shared__ Row s[8];", None),
+        ("__shared__ float s[4][8]; __shared__ float s, t;", (4, (4, 8))),
+        # Which side of a condition counts is not known, but the size may tell.
+        (CONDITION.format(8, 4, 4, 8), None),
+        (CONDITION.format(16, 8, 4, 8), (4, (4, 8))),
+        (CONDITION.format(4, 8, 16, 8), (4, (4, 8))),
+        ("#define R 4\n__shared__ float s[R][8];\n#undef R\n#define R 8\n", (4, (4, 8))),
+        ("#define R 4\n__shared__ float s[R][32 / R];\n#undef R\n#define R 8\n", None),
+        ("".join(f"#define M{i} 0\n#define M{i} 1\n" for i in range(9))
+         + "__shared__ float s[4][8];", None),
+    ],
+)  # fmt: skip
+def test_the_shape_of_an_array_of_128_bytes(source: str, expected: object) -> None:
+    assert shape_of(source, "s", 128, {"real": "double"}) == expected

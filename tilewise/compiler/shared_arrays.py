@@ -7,6 +7,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import product
 from typing import Any
 
 from tilewise.compiler.type_names import size_of
@@ -16,6 +17,7 @@ _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
 _ELEMENTS = (1, 2, 4, 8, 16)  # bytes of an element of a plain type, or of a vector
 _DEEPEST = 16  # levels of macros in macros
+_MOST_CHOICES = 64  # of the values of macros that have several
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
@@ -46,7 +48,9 @@ def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ..
     """
     plain = _COMMENT.sub(" ", source)
     values = macros(plain, defines)
-    for declared in _declared(plain, name):
+    for _, declared in _declared(plain, name):
+        if not declared:
+            continue
         found = [value_of(each, values) for each in declared]
         known = tuple(each for each in found if each is not None and each > 0)
         return known if len(known) == len(found) else ()
@@ -68,7 +72,8 @@ def shape_of(
     Returns
     -------
     (int, tuple of int) or None
-        None if no declaration of this name is as large, or several that differ may be it.
+        None if no declaration of this name is as large, or several that differ may be it: also one
+        whose extents can't be computed, and one by each value of a macro that has several.
 
     Examples
     --------
@@ -76,22 +81,70 @@ def shape_of(
     (8, (4, 8))
     """
     plain = _COMMENT.sub(" ", source)
-    values = macros(plain, defines)
     found = set()
-    for each in _declared(plain, name):
-        known = tuple(value_of(extent, values) or 0 for extent in each)
-        count = math.prod(known)
-        if count > 0 and size % count == 0 and size // count in _ELEMENTS:
-            found.add((size // count, known))
-    return found.pop() if len(found) == 1 else None
+    for values in _assumptions(plain, defines):
+        for kind, each in _declared(plain, name):
+            known = tuple(value_of(extent, values) or 0 for extent in each)
+            count = math.prod(known)
+            if count <= 0:
+                return None
+            item = _item(kind, values)
+            if size % count == 0 if item is None else size == count * item:
+                found.add((size // count, known))
+    shape = found.pop() if len(found) == 1 else None
+    return shape if shape is not None and shape[0] in _ELEMENTS else None
 
 
-def _declared(plain: str, name: str) -> Iterator[list[str]]:
-    """Yield the extents, as they are written, of each declaration of a shared array."""
+def _declared(plain: str, name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield what precedes the name in each declaration of a shared variable, and its extents.
+
+    The extents are as they are written. Dynamic shared memory, whose first is empty, is left out.
+    """
     for statement in re.finditer(r"\b__shared__\b([^;]*);", plain):
-        declared = re.search(rf"\b{re.escape(name)}\s*((?:\[[^\]]+\]\s*)+)", statement[1])
+        declared = re.search(
+            rf"\b{re.escape(name)}\s*((?:\[[^\]]+\]\s*)+|(?=,|$))", statement[1]
+        )  # fmt: skip
         if declared:
-            yield re.findall(r"\[([^\]]+)\]", declared[1])
+            yield statement[1][: declared.start()], re.findall(r"\[([^\]]+)\]", declared[1])
+
+
+def _item(before: str, values: Mapping[str, str]) -> int | None:
+    """Return the bytes of a plain type; None of another. ``before`` precedes a variable's name."""
+    kind = before.partition(",")[0]
+    words = [values.get(word, word) for word in _NAME.findall(kind)]
+    is_plain = not re.search("[<*&]", kind)
+    return size_of(" ".join(x for x in words if size_of(x) is not None)) if is_plain else None
+
+
+def _assumptions(plain: str, defines: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield the macros without parameters by each choice of the values that they may have.
+
+    These are those given and the source's, on both sides of a condition that is not known here.
+    Nothing is yielded if there are too many choices.
+    """
+    bodies = {name: ["1" if value is True else str(value)] for name, value in defines.items()}
+    taken: list[bool | None] = []  # None where it is not known
+    for line in plain.splitlines():
+        found = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
+        word, rest = (found[1], found[2].strip()) if found else ("", "")
+        if word in ("ifdef", "ifndef"):
+            is_known = rest in bodies or not rest.startswith("__")
+            taken.append((rest in bodies) == (word == "ifdef") if is_known else None)
+        elif word == "if":
+            taken.append(None)
+        elif word == "elif" and taken:
+            taken[-1] = None
+        elif word == "else" and taken:
+            taken[-1] = None if taken[-1] is None else not taken[-1]
+        elif word == "endif" and taken:
+            taken.pop()
+        elif word == "define" and False not in taken:
+            name, _, body = rest.partition(" ")
+            if "(" not in name and body.strip() not in bodies.setdefault(name, []):
+                bodies[name].append(body.strip())
+    if math.prod(map(len, bodies.values())) <= _MOST_CHOICES:
+        for chosen in product(*bodies.values()):
+            yield dict(zip(bodies, chosen, strict=True))
 
 
 def element_size(source: str, name: str) -> int:

@@ -97,3 +97,17 @@ def test_two_shapes_of_one_name_and_size_are_told_by_numbers(emulator: Device) -
         Kernel(source, "k"), UninitializedReadError, (np.zeros(1, np.float32),), 1, emulator
     )
     assert (found.array, found.index) in (("f::s", 8), ("g::s", 4))
+
+
+def test_a_shape_that_a_template_makes_is_not_taken_for_another(emulator: Device) -> None:
+    source = """
+    template <int N> __device__ __noinline__ float f(int row) {
+        __shared__ volatile float s[2 * N][N];
+        return s[row][0];
+    }
+    __device__ float g() { __shared__ volatile float s[4][8]; return s[1][0]; }
+    extern "C" __global__ void k(float* x) { x[threadIdx.x] = f<4>(1); }"""
+    found = finding(
+        Kernel(source, "k"), UninitializedReadError, (np.zeros(1, np.float32),), 1, emulator
+    )
+    assert (found.array, found.index) == ("s", 4)
