@@ -92,6 +92,35 @@ def test_kernels_of_one_name_have_their_own_parameters(name: str, shown: str) ->
     assert parameter_names(compiled) == re.findall(r"(\w+)[,)]", shown)
 
 
+SPECIAL = """
+template <class T, int N = 2> __global__ void t(T* p, int n) { p[n] = N; }
+template <> __global__ void t<int>(int* uno, int due) { uno[due] = 1; }
+template<> __global__ void t<float, 3>(float* a, int b) { a[b] = 2; }
+template <> __global__ void t(const double* d, int e) { if (d[e] > 0) __trap(); }
+template __global__ void t<char>(char* unnamed, int);
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("t<int>", "int* uno, int due"),
+        ("t<int, 2>", "int* uno, int due"),
+        ("t<int, 3>", "T* p, int n"),
+        ("t<float, 3>", "float* a, int b"),
+        ("t<float,1 + 2>", "float* a, int b"),
+        ("t<float>", "T* p, int n"),
+        ("t<const double>", "const double* d, int e"),
+        ("t<char>", "T* p, int n"),
+        ("t<unsigned>", "T* p, int n"),
+    ],
+)
+def test_an_explicit_specialization_has_its_own_parameters(name: str, shown: str) -> None:
+    compiled = Kernel(SPECIAL, name).compile()
+    assert signature(compiled) == f"{name}({shown})"
+    assert parameter_names(compiled) == re.findall(r"(\w+)(?:,|$)", shown)
+
+
 def test_without_a_parser_the_first_of_several_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object) -> None:
         raise ParserMissingError

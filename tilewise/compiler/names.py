@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.extract import matching, wanted
+from tilewise.compiler.source.instances import split_list
+from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import read
+from tilewise.compiler.symbols import demangle
 from tilewise.errors import ParserMissingError
 
 _LEFT_OUT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
+_SPECIALIZATION = re.compile(r"\btemplate\s*<\s*>")
 _OPENING, _CLOSING = "(<[{", ")>]}"
 _LONGEST = 10_000  # characters of a list of parameters
 _NO_NAMES = frozenset(
@@ -49,27 +54,60 @@ def declarations(compiled: Compiled) -> list[str]:
         return []  # the source may be another one, or there is none but the PTX
     found = lists(compiled.source, compiled.name)
     same = [each for each in found if len(each[1]) == len(compiled.parameters)]
-    if len({tuple(parts) for is_kernel, parts in same if is_kernel}) > 1:
-        for parts in _of_several(compiled.source, compiled.name):
-            if len(parts) == len(compiled.parameters):
-                return list(parts)
+    is_one_of_several = len({tuple(parts) for is_kernel, parts in same if is_kernel}) > 1
+    if is_one_of_several or (same and _SPECIALIZATION.search(compiled.source)):
+        kernels = [
+            each
+            for each in _of_several(compiled.source, compiled.name)
+            if len(each.parameters) == len(compiled.parameters)
+        ]
+        special = (each for each in kernels if _is_specialized(each, kernels, compiled))
+        chosen = next(special, kernels[0] if kernels else None)
+        if chosen is not None:
+            return [parameter.text for parameter in chosen.parameters]
     # A function of the same name, or a call, may have as many: the kernel's own declaration first.
     return min(same, key=lambda each: not each[0])[1] if same else []
 
 
 @lru_cache(maxsize=64)
-def _of_several(source: str, name: str) -> list[tuple[str, ...]]:
-    """Return a kernel's parameters if other kernels of its name have others.
+def _of_several(source: str, name: str) -> list[KernelDeclaration]:
+    """Return the kernels of a name that may have other parameters than one another.
 
-    These are its overloads and the kernels of other namespaces, which only a parser tells apart.
-    Without one nothing is returned. Definitions come before declarations.
+    These are overloads, the kernels of other namespaces and specializations, which only a parser
+    tells apart. Without one nothing is returned. Templates come before their specializations, and
+    definitions before declarations.
     """
     try:
         kernels = matching(read({"": source}), wanted(name))
     except ParserMissingError:
         return []
-    kernels.sort(key=lambda each: not each.has_body)
-    return [tuple(parameter.text for parameter in each.parameters) for each in kernels]
+    kernels.sort(key=lambda each: (each.is_special, not each.has_body))
+    return kernels
+
+
+def _is_specialized(
+    kernel: KernelDeclaration, kernels: Sequence[KernelDeclaration], compiled: Compiled
+) -> bool:
+    """Return whether a kernel is the explicit specialization that was compiled."""
+    if not kernel.is_special or not kernel.has_body:  # without a body, it may be an instantiation
+        return False
+    if not kernel.arguments:  # they follow from its parameters' types
+        declared = (re.sub(r"\bconst\b", "", each.type) for each in kernel.parameters)
+        told = [each.declared for each in compiled.parameters]
+        return [alike(each) for each in declared] == [alike(each) for each in told]
+    given = _arguments(kernel.arguments)
+    defaults = [
+        [alike(parameter.default) for parameter in each.template[len(given) :]]
+        for each in kernels
+        if each.template
+    ]
+    asked = (wanted(compiled.name).arguments, wanted(demangle(compiled.symbol)).arguments)
+    return any(_arguments(each) == [*given, *more] for each in asked for more in ([], *defaults))
+
+
+def _arguments(listed: str) -> list[str]:
+    """Return the arguments in a template's brackets, written alike."""
+    return [alike(each) for each in split_list(listed.strip()[1:-1])]
 
 
 def lists(source: str, name: str) -> list[tuple[bool, list[str]]]:

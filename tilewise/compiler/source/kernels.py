@@ -70,6 +70,9 @@ class KernelDeclaration:
         Whether it is defined there, rather than only declared.
     is_special : bool
         Whether it is a template's specialization for some arguments.
+    arguments : str
+        The specialization's arguments as written, ``"<int, 4>"``; empty if they follow from its
+        parameters.
     declaration : Declaration
     """
 
@@ -82,6 +85,7 @@ class KernelDeclaration:
     cluster_dims: str
     has_body: bool
     is_special: bool
+    arguments: str
     declaration: Declaration
 
     @property
@@ -157,6 +161,7 @@ def _kernel(
     stop = inner.end_byte if body is None else body.start_byte
     head = text.between(node.start_byte, stop)
     own = found.child_by_field_name("name") if found.type == "template_function" else found
+    given = found.child_by_field_name("arguments") if own is not found else None
     name = text.spelled(own or found)
     yield KernelDeclaration(
         "::".join((*declaration.space, name)),
@@ -168,6 +173,7 @@ def _kernel(
         _arguments(head, b"__cluster_dims__"),
         body is not None,
         is_special or found.type == "template_function",
+        "" if given is None else text.spelled(given),
         declaration,
     )
 
