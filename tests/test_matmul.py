@@ -124,6 +124,23 @@ def test_what_is_not_read_does_not_spread(place: str) -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_alpha_0_takes_no_memory_for_a_and_b(place: str, dtype: str) -> None:
+    """One element, broadcast to more bytes than an address space has for a copy."""
+    k = 1 << 50
+    one, c = np.ones((), dtype), np.arange(6, dtype=dtype).reshape(2, 3)
+    a, b = np.broadcast_to(one, (2, k)), np.broadcast_to(one, (k, 3))
+    assert (matmul(a, b, alpha=0, device=place) == 0).all()
+    assert (matmul(a, b, c, alpha=0, beta=2, device=place) == 2 * c).all()
+    turned = matmul(a.T, b.T, alpha=0, transpose_a=True, transpose_b=True, device=place)
+    assert turned.shape == (2, 3)
+    assert (matmul(a[0], b, alpha=0, epilogue=lambda acc: acc + 1, device=place) == 1).all()
+    both = matmul(a, (b, b), alpha=0, epilogue=lambda x, y: x + y + 3, device=place)
+    assert (both == 3).all()
+    assert (matmul(np.broadcast_to(a, (3, 2, k)), b, alpha=0, device=place) == 0).all()
+
+
+@pytest.mark.parametrize("place", PLACES)
 def test_infinity_and_subnormals(place: str) -> None:
     tiny = np.full((2, 2), np.finfo(np.float32).smallest_subnormal)
     one = np.eye(2, dtype=np.float32)

@@ -371,6 +371,11 @@ def _on(call: Call, device: Device) -> Any:
     library = call.library
     there: list[DeviceArray] = []  # keeps the arrays alive
 
+    def factor(seen: Seen) -> tuple[Operand, int]:
+        if call.alpha == 0:  # A and B are not read
+            return seen.operand._replace(offset=0), 0
+        return placed(_readable(call, seen))
+
     def placed(x: _Input) -> tuple[Operand, int]:
         bits = library.bits(x.array)
         view = library.view(x.array)
@@ -393,11 +398,11 @@ def _on(call: Call, device: Device) -> Any:
     ]
     if 0 in call.shape:
         return call.returned(results)
-    a, b, c, up = _inputs(call)
-    of_a, a_at = placed(a)
-    of_b, b_at = placed(b)
-    of_c, c_at = (None, 0) if c is None else placed(c)
-    of_up, up_at = (None, 0) if up is None else placed(up)
+    a, b, c, up = inputs(call)
+    of_a, a_at = factor(a)
+    of_b, b_at = factor(b)
+    of_c, c_at = (None, 0) if c is None else placed(_readable(call, c))
+    of_up, up_at = (None, 0) if up is None else factor(up)
     given, given_at = [], []
     for _, x in call.fusion.arrays if call.fusion else ():
         array, how = strided(call, library.contiguous(x, tuple(x.shape)))
