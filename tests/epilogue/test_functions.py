@@ -79,7 +79,11 @@ def test_functions_are_as_accurate_as_documented(device: Device, name: str, dtyp
 @pytest.mark.parametrize("dtype", KINDS)
 def test_choices_spread_nan_as_numpy_does(device: Device, dtype: str) -> None:
     x, y = (v.ravel() for v in np.meshgrid(special(dtype)[::7], special(dtype)[::5]))
-    functions = (tw.minimum, tw.maximum, lambda a, b: tw.where((a < b) | ~(a != 1), a, b - a))
+    functions = (
+        tw.minimum, tw.maximum, lambda a, b: tw.where((a < b) | ~(a != 1), a, b - a),
+        lambda a, b: np.clip(a, None, b), lambda a, b: np.clip(a, b, None),
+        lambda a, b: np.clip(a, 1, b), lambda a, b: np.clip(a, b, np.nan),
+    )  # fmt: skip
     for function in functions:
         found = computed(device, lambda acc, x1, f=function: f(acc, x1), x, y)
         with np.errstate(all="ignore"):

@@ -14,6 +14,7 @@ from tilewise.epilogue import Epilogue, trace
 from tilewise.epilogue.symbols import Symbols
 
 SLOPE = 0.1
+FOUR: Any = np.zeros(4)
 KEPT: Any = Symbols().make("acc")
 
 
@@ -68,6 +69,12 @@ def test_closures_globals_and_defaults_are_constants() -> None:
         (lambda acc: acc * math.inf, "acc * inf"),
         (lambda acc: np.where(acc > 0, acc**2.0, 0), "where(0 < acc, acc * acc, 0)"),
         (lambda acc: np.clip(np.square(acc), 0, 1), "minimum(maximum(acc * acc, 0), 1)"),
+        (lambda acc: np.clip(acc, None, 1), "minimum(acc, 1)"),
+        (lambda acc: np.clip(acc, -1, None), "maximum(acc, -1)"),
+        (lambda acc: np.clip(acc, a_min=0, a_max=1), "minimum(maximum(acc, 0), 1)"),
+        (lambda acc: np.clip(acc, None, a_max=acc * 2, out=None), "minimum(acc, acc * 2)"),
+        (lambda acc: np.clip(5, 7, acc), "minimum(7, acc)"),
+        (lambda acc: np.clip(acc, None, None), "acc"),
     ],
 )  # fmt: skip
 def test_it_is_shown_as_it_was_written(function: Any, shown: str) -> None:
@@ -103,7 +110,17 @@ def test_it_is_traced_once_where_that_is_asked() -> None:
         (lambda acc: complex(acc), (), "no number yet"),
         (lambda acc: np.sin(acc), (), "numpy.sin can't be traced"),
         (lambda acc: np.round(acc), (), "numpy.round can't be traced"),
-        (lambda acc: np.add.reduce(acc), (), "numpy.add can't be traced"),
+        (lambda acc: np.add.reduce(acc), (), "numpy.add.reduce can't be traced; numpy.add of"),
+        (lambda acc: np.tanh(acc, out=FOUR), (),
+            r"test_tracing.py:\d+: numpy.tanh can't be traced with out=; numpy.tanh without that"),
+        (lambda acc: np.add(acc, 1, where=acc > 0, dtype=np.float32), (),
+            "numpy.add can't be traced with where=, dtype=; numpy.add without that can"),
+        (lambda acc: np.sin(acc, out=FOUR), (), "numpy.sin can't be traced; tilewise has"),
+        (lambda acc: np.square(acc, where=True), (), "square can't be traced with where=;"),
+        (lambda acc: np.clip(acc, 0, 1, FOUR), (), "numpy.clip can't be traced with out=;"),
+        (lambda acc: np.clip(acc, 0, 1, dtype=np.float32), (), "clip can't be traced with dtype="),
+        (lambda acc: np.clip(acc, 0), (), r"numpy.clip has one bound; numpy.clip\(x, low, None\)"),
+        (lambda acc: np.where(acc > 0), (), "numpy.where of one argument can't be traced"),
         (lambda acc: np.asarray(acc), (), "no array of the accumulators"),
         (lambda acc: acc > 0, (), "returns a condition"),
         (lambda acc: acc + (acc > 0), (), "a condition is used as a number"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -149,21 +149,27 @@ class Symbol:
         return operate("not", self)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **given: Any) -> Symbol:
-        operation = _UFUNCS.get(ufunc.__name__)
-        if ufunc is np.square and method == "__call__" and not given:
-            return self * self
-        if operation is None or method != "__call__" or given:
+        operation = "square" if ufunc is np.square else _UFUNCS.get(ufunc.__name__)
+        if operation is None:
             fail(f"numpy.{ufunc.__name__} can't be traced", hint(ufunc.__name__))
+        if method != "__call__":
+            name = f"numpy.{ufunc.__name__}"
+            fail(f"{name}.{method} can't be traced", f"{name} of values of the epilogue can")
+        _without(ufunc.__name__, given)
+        if operation == "square":
+            return self * self
         if operation.startswith("greater"):
             return operate(operation.replace("greater", "less"), *inputs[::-1])
         return operate(operation, *inputs)
 
-    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Symbol:
-        if function not in (np.where, np.clip) or len(given) != 3 or named:
+    def __array_function__(self, function: Any, _: Any, given: Any, named: Any) -> Any:
+        if function is np.clip:
+            return _clipped(*given, **named)
+        if function is not np.where:
             fail(f"numpy.{function.__name__} can't be traced", "tilewise.where and alike can")
-        if function is np.where:
-            return operate("where", *given)
-        return operate("minimum", operate("maximum", *given[:2]), given[2])
+        if len(given) != 3:
+            fail("numpy.where of one argument can't be traced", "numpy.where(condition, x, y) can")
+        return operate("where", *given)
 
     @classmethod
     def __torch_function__(
@@ -218,6 +224,33 @@ class Symbol:
 
     def __repr__(self) -> str:
         return f"<a value of an epilogue: {self.operation}>"
+
+
+def _without(name: str, given: Mapping[str, Any]) -> None:
+    """Raise TraceError for keywords of a function of NumPy's that is traced without them."""
+    if given:
+        listed = ", ".join(f"{keyword}=" for keyword in given)
+        fail(f"numpy.{name} can't be traced with {listed}", f"numpy.{name} without that can")
+
+
+_MISSING = object()
+
+
+def _clipped(
+    x: Any, a_min: Any = _MISSING, a_max: Any = _MISSING, out: Any = None, **given: Any
+) -> Any:
+    """Return what :func:`numpy.clip` does: NaN stays, and a bound of None is none."""
+    if out is not None:
+        given["out"] = out
+    if a_min is a_max is _MISSING:
+        a_min, a_max = given.pop("min", None), given.pop("max", None)
+    _without("clip", given)
+    if a_min is _MISSING or a_max is _MISSING:
+        fail("numpy.clip has one bound", "numpy.clip(x, low, None) and clip(x, None, high) can")
+    if a_min is not None:
+        is_traced = isinstance(x, Symbol) or isinstance(a_min, Symbol)
+        x = operate("maximum", x, a_min) if is_traced else np.maximum(x, a_min)
+    return x if a_max is None else operate("minimum", x, a_max)
 
 
 _UFUNCS = {
