@@ -49,7 +49,7 @@ class ComputingGpu(FakeGpu):
         self.is_ready, self.switches = True, 0
 
     def attribute(self, name: str) -> int:
-        """Return an H200's attribute, of those that a plan reads."""
+        """Return the value of an H200 for an attribute that a plan reads."""
         rates = {"CLOCK_RATE": 1_980_000, "MEMORY_CLOCK_RATE": 3_201_000}
         return rates.get(name, 6144)
 

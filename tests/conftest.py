@@ -145,7 +145,7 @@ def no_machine_code(pytestconfig: pytest.Config) -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def assembled(pytestconfig: pytest.Config) -> Iterator[None]:
-    """Compile every kernel that is launched by ptxas too, counted or not, with ``--thorough``."""
+    """Have ptxas compile every launched kernel, counted or not, with ``--thorough``."""
     # A function of tilewise's own: tracebacks leave out its frames, and the API's page shows it.
     whole = wraps(Kernel.compiled_on)(
         FunctionType(PtxKernel.compiled_on.__code__, PtxKernel.compiled_on.__globals__)

@@ -110,7 +110,7 @@ class Held:
         self.at: tuple[int, ...] = (a_at, b_at, self._kept[-1].pointer, d_at, 0)
 
     def _placed(self, values: Array, dtype: str, by_columns: bool) -> tuple[int, Operand]:
-        """Place a batch of matrices, with NaN in the gaps; return its address and its operand."""
+        """Place a batch of matrices, with NaN in the gaps; return its address and strides."""
         bits = to_bits(values, dtype)
         if by_columns:
             bits = bits.swapaxes(1, 2)

@@ -239,7 +239,7 @@ def test_underflow() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("beta", [0.0, -0.5])
 def test_which_elements_are_wrong(dtype: str, beta: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the same rule as if each were checked by itself, in one panel for all of them."""
+    """They are those that ``check`` refuses one by one, and one panel finds all of them."""
     rng = np.random.default_rng(5)
     kind = dtype_of(dtype)
     a, b, c0 = (rng.standard_normal(shape).astype(kind) for shape in ((9, 7), (7, 8), (9, 8)))

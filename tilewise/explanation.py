@@ -312,13 +312,13 @@ def _dtypes_and_layout(x: AnyProduct) -> list[str]:
 
 
 def _groups(x: Grouped) -> str:
-    """How the groups divide the product, and what of that is planned for."""
+    """Say how the groups divide the product, and for which size of a group the plan is made."""
     of = {"m": f"{x.m:,} rows of A", "k": f"{x.k:,} columns of A and rows of B"}[x.of]
     each = "its own matrix B" if x.of == "m" else "its own result"
     mean = f"{x.mean:,.1f}".removesuffix(".0")
     return (
-        f"{x.groups:,}, which divide the {of}, {mean} each in the mean; each has {each}; the "
-        f"kernel reads where they end ({x.offset_dtype}), and the plan goes by the mean"
+        f"{x.groups:,}, which divide the {of}, {mean} each on average; each has {each}; the kernel "
+        f"reads where they end ({x.offset_dtype}), and the plan assumes groups of the average size"
     )
 
 

@@ -231,10 +231,10 @@ def check(
     terms of one sign alone can exceed the largest number of ``dtype``; then a partial sum may
     overflow to infinity of that sign, though C64 itself is finite, and to NaN if both signs can.
     """
-    asked = _asked(c, a, b, c0, alpha, beta, dtype)
-    checker = asked.checker
+    product = _product(c, a, b, c0, alpha, beta, dtype)
+    checker = product.checker
     largest, error, bound, worst = -1.0, 0.0, checker.bound, None
-    for top, left, errors, bounds in asked.panels():
+    for top, left, errors, bounds in product.panels():
         with np.errstate(all="ignore"):
             shares = errors / bounds
         i, j = np.unravel_index(int(np.argmax(shares)), shares.shape)
@@ -243,11 +243,11 @@ def check(
             error, bound = float(errors[i, j]), float(bounds[i, j])
     if worst is None:
         return Check(True, 0.0, checker.bound, None)
-    factors = ((asked.a, checker.alpha), (asked.b, checker.alpha), (asked.old, checker.beta))
+    factors = ((product.a, checker.alpha), (product.b, checker.alpha), (product.old, checker.beta))
     read = [x for x, factor in factors if x is not None and factor]
     inputs = sum(int(x.size - np.isfinite(x).sum()) for x in read)
-    odd = ~np.isfinite(asked.c)
-    nan, first = int(np.isnan(asked.c).sum()), None
+    odd = ~np.isfinite(product.c)
+    nan, first = int(np.isnan(product.c).sum()), None
     if odd.any():
         i, j = np.unravel_index(int(np.argmax(odd)), odd.shape)
         first = int(i), int(j)
@@ -264,7 +264,7 @@ def wrong_elements(
     alpha: float = 1.0,
     beta: float = 0.0,
 ) -> npt.NDArray[np.bool_]:
-    """Return which elements of ``c`` are wrong by the rule of :func:`check`.
+    """Return a mask of the elements of ``c`` that are wrong by the rule of :func:`check`.
 
     Parameters
     ----------
@@ -274,23 +274,24 @@ def wrong_elements(
     Returns
     -------
     ndarray of bool, (m, n)
+        True where an element's error is larger than its bound.
 
     Raises
     ------
     TypeError, ValueError
         The errors of :func:`check`.
     """
-    asked = _asked(c, a, b, c0, alpha, beta, None)
-    wrong = np.zeros(asked.c.shape, np.bool_)
-    for top, left, errors, bounds in asked.panels():
+    product = _product(c, a, b, c0, alpha, beta, None)
+    wrong = np.zeros(product.c.shape, np.bool_)
+    for top, left, errors, bounds in product.panels():
         rows, columns = errors.shape
         wrong[top : top + rows, left : left + columns] = errors > bounds
     return wrong
 
 
 @dataclass(frozen=True, eq=False)
-class _Asked:
-    """The arguments of a check, which fit together."""
+class _Product:
+    """The matrices of a product whose shapes fit together: C, A, B, and C before (``old``)."""
 
     c: Array
     a: Array
@@ -299,7 +300,7 @@ class _Asked:
     checker: _Checker
 
     def panels(self) -> Iterator[tuple[int, int, Float, Float]]:
-        """Yield each panel of C: its first row and column, its errors and their bounds."""
+        """Yield each panel of C: its first row and column, the elements' errors and bounds."""
         (m, k), n = self.a.shape, self.b.shape[1]
         step = max(64, min(2048, _PANEL // max(k, 1)))
         for left in range(0, n, step):
@@ -318,7 +319,7 @@ class _Asked:
                 yield top, left, *found
 
 
-def _asked(
+def _product(
     c: npt.ArrayLike,
     a: npt.ArrayLike,
     b: npt.ArrayLike,
@@ -326,8 +327,8 @@ def _asked(
     alpha: float,
     beta: float,
     dtype: npt.DTypeLike | None,
-) -> _Asked:
-    """Return the arguments of :func:`check` as arrays; raise its errors."""
+) -> _Product:
+    """Return the arguments of :func:`check` as arrays whose shapes fit; raise its errors."""
     c, a, b = np.asarray(c), np.asarray(a), np.asarray(b)
     kind = dtype_of(c.dtype if dtype is None else dtype)
     if kind.name not in DTYPES:
@@ -349,7 +350,7 @@ def _asked(
         if old.shape != (m, n):
             raise ValueError(f"C before the kernel has shape {old.shape}; it must be {(m, n)}")
 
-    return _Asked(c, a, b, old, _Checker(kind, k, alpha, beta))
+    return _Product(c, a, b, old, _Checker(kind, k, alpha, beta))
 
 
 class _Checker:

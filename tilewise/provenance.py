@@ -23,13 +23,13 @@ _PACKAGES = (
     "numpy", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc", "numba", "numba-cuda", "torch",
     "triton", "nvidia-cublas",
 )  # fmt: skip
-_BEGUN = time.monotonic()  # as a command begins to import tilewise
+_BEGUN = time.monotonic()  # in seconds, when a command imports tilewise
 
 
 def provenance(command: Sequence[str] = ()) -> dict[str, Any]:
     """Return the provenance that is stored with a result's JSON.
 
-    It has the date, the command and the seconds since it began, the machine, and the versions.
+    It has the date, the command, the seconds since the command began, the machine and the versions.
 
     Parameters
     ----------

@@ -152,7 +152,7 @@ def tune(
 
     :func:`tilewise.matmul` uses it from then on, in this process and in later ones, for products of
     the same shape, strides, offsets and dtypes on GPUs of the same kind. A CUDA graph that was
-    captured before replays the launches that it captured.
+    captured before still replays the old launches.
 
     Parameters
     ----------

@@ -40,9 +40,9 @@ class Warmed(Shown):
     kernels : int
         The number of kernels.
     compiled : int
-        The number of kernels that were compiled now, and are in the cache.
+        The number of kernels that this call compiled and put into the cache.
     before : int
-        The number of kernels that were in the cache before.
+        The number of kernels that were in the cache before the call.
     failures : tuple of str
         The reasons why kernels are not in the cache now, a line each; empty if all are.
     bytes : int

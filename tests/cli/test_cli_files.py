@@ -92,7 +92,7 @@ def test_an_output_is_refused_before_an_input_is_read(
     assert "the file's name must end in .npy" in capsys.readouterr().err
 
 
-def test_a_suffix_in_capitals(folder: Path) -> None:
+def test_a_suffix_in_upper_case(folder: Path) -> None:
     assert main([*WORDS, "-o", "C.NPY"]) == 0
     assert np.load("C.NPY").shape == (70, 60)
     Path("A.npy").rename("A.NPY")
@@ -100,7 +100,7 @@ def test_a_suffix_in_capitals(folder: Path) -> None:
     assert np.load(".npy").shape == (70, 60)
 
 
-def test_links(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_outputs_that_are_links(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     (folder / "to.npy").symlink_to("A.npy")
     (folder / "hard.npy").hardlink_to("A.npy")
     (folder / "dangling.npy").symlink_to("none/C.npy")
@@ -125,7 +125,7 @@ def test_links(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 def test_an_input_that_lies_where_the_output_is_written(
     suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As after an interrupted run: it was removed, to begin anew, while it was read."""
+    """An interrupted run leaves such files, and the next run removes them before it begins."""
     there = Path("A.npy").rename(f"C.npy{suffix}")
     before = there.read_bytes()
     assert main(["multiply", str(there), *WORDS[2:]]) == 2
@@ -136,7 +136,7 @@ def test_an_input_that_lies_where_the_output_is_written(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
 def test_a_limit_on_the_size_of_files(folder: Path) -> None:
-    """Python writes no bytecode under the limit (-B): it would cut that short, too."""
+    """Python writes no bytecode (-B): the limit would truncate those files, too."""
     program = (
         "import resource, sys\nfrom tilewise.cli.main import main\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
@@ -154,7 +154,7 @@ def test_a_limit_on_the_size_of_files(folder: Path) -> None:
 def test_a_full_disk_at_the_first_byte(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not even the lock can be written, and the message is of it, not of standard output."""
+    """The lock can't be written either, and the message names it rather than standard output."""
 
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")

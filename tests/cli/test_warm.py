@@ -170,7 +170,7 @@ def test_a_cache_that_keeps_nothing_is_told(
     assert (found.compiled, found.before) == (0, 0)
     main(["warm", "-m", "8", "-n", "8", "-k", "8", "--layout", "NN"])
     assert "0 compiled in" in (said := capsys.readouterr().out)
-    assert ", 0 there before" in said
+    assert ", 0 in the cache before" in said
 
 
 @pytest.mark.parametrize(

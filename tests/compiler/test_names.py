@@ -121,7 +121,9 @@ def test_an_explicit_specialization_has_its_own_parameters(name: str, shown: str
     assert parameter_names(compiled) == re.findall(r"(\w+)(?:,|$)", shown)
 
 
-def test_without_a_parser_the_first_of_several_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_parser_the_first_kernel_of_the_name_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(*_: object) -> None:
         raise ParserMissingError
 

@@ -34,7 +34,9 @@ def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
     compiler.forget()
     yield
-    assert ahead.wait(60)  # what a thread compiles for one test, another test would not compile
+    assert ahead.wait(
+        60
+    )  # else a thread may still compile a kernel that the next test expects to compile
     compiler.forget()
 
 

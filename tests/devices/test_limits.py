@@ -72,7 +72,7 @@ def test_grids() -> None:
 def test_a_gpu_and_the_emulator_refuse_with_one_message(
     grid: Dim3, block: Dim3, emulator: Device
 ) -> None:
-    """Both do before anything is launched: the GPU's context here has nothing to call."""
+    """Both refuse before they launch anything: the GPU's context here is None."""
     launch = Launch(grid, block, (), 0)
     loaded = SimpleNamespace(static_shared=0, max_threads=1024)
     gpu = SimpleNamespace(max_shared=limits.max_shared("sm_90a"), context=None)

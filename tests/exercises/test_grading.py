@@ -275,7 +275,7 @@ def test_what_is_wrong_can_be_watched() -> None:
 
 
 def test_an_exercise_of_ones_own_is_watched_without_its_folder(tmp_path: Path) -> None:
-    """A student may not have it, and shall not read where the teacher has it."""
+    """A student may not have the folder, and must not see where the teacher has it."""
     folder = tmp_path / "mine"
     shutil.copytree(find("index").folder, folder)
     found = graded("y[i] = a * x[i];", str(folder))
@@ -295,7 +295,7 @@ def test_an_exercise_of_ones_own_is_watched_without_its_folder(tmp_path: Path) -
 def test_the_page_marks_the_elements_that_are_wrong_in_the_test(
     body: str, wrong: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those, with the values of the test itself, and no others."""
+    """The page marks all of them and no others, with the values of the test itself."""
     monkeypatch.chdir(tmp_path)
     Path("mine.cu").write_text(INDEX % body)
     words = shlex.split(graded(body, seed=3).watch)
@@ -315,16 +315,19 @@ def test_the_page_marks_the_elements_that_are_wrong_in_the_test(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--exercise index --test 9", "index has tests 1 to 3 to watch, and no 9"),
-        ("--exercise index --test 0", "index has tests 1 to 3 to watch, and no 0"),
-        ("--exercise transpose", "transpose is an exercise on FILE.cu:transpose, and not mine.cu"),
+        ("--exercise index --test 9", "index has visible tests 1 to 3, and no test 9"),
+        ("--exercise index --test 0", "index has visible tests 1 to 3, and no test 0"),
+        (
+            "--exercise transpose",
+            "transpose takes a kernel transpose, as FILE.cu:transpose, and not mine.cu",
+        ),
         ("--exercise indx", "there is no exercise 'indx'; did you mean index?"),
-        ("--exercise index -m 5", "-m is given by the test; with --exercise, leave it out"),
-        ("--exercise index --beside tiled", "--beside is given by the test"),
-        ("--test 2", "--test is of exercises: give --exercise too"),
+        ("--exercise index -m 5", "-m can't be combined with --exercise; leave it out"),
+        ("--exercise index --beside tiled", "--beside can't be combined with --exercise"),
+        ("--test 2", "--test chooses a test of an exercise; give --exercise too"),
     ],
 )
-def test_what_can_not_be_watched(
+def test_options_that_an_exercise_s_test_refuses(
     words: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip

@@ -173,9 +173,9 @@ def test_explained_on_a_gpu_that_is_not_here() -> None:
     said = " ".join(str(found).split())
     assert "D = A·B of each group of rows, m = 40, n = 16, k = 24, 3 groups, float16" in said
     assert (
-        "3, which divide the 40 rows of A, 13.3 each in the mean; each has its own matrix B" in said
+        "3, which divide the 40 rows of A, 13.3 each on average; each has its own matrix B" in said
     )
-    assert "(int64), and the plan goes by the mean" in said
+    assert "(int64), and the plan assumes groups of the average size" in said
     assert json.loads(json.dumps(found.to_dict()))["groups"] == 3
     other = tilewise.explain(*half, offsets=ENDS, gpu="a100")
     assert other.chosen.startswith("the grouped kernel by mma.sync")

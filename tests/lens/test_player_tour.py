@@ -167,7 +167,7 @@ def test_the_opening(show: Open) -> None:
     assert tab.evaluate("getComputedStyle(document.querySelector('.slides')).animationName") in (
         "along-x", "along-y",
     )  # fmt: skip
-    # The player's keys have nothing to do yet, and there is nothing to go back to.
+    # The player's other keys do nothing yet, and neither do those that go back.
     before = position(tab)
     for key in ("ArrowLeft", "PageUp", "]", "End", "Home", "1"):
         tab.keyboard.press(key)
@@ -179,8 +179,8 @@ def test_the_opening(show: Open) -> None:
 
 
 @pytest.mark.parametrize("key", ["ArrowRight", "PageDown", "n"])
-def test_keys_that_go_on_begin_the_tour(key: str, show: Open) -> None:
-    """A presenter's remote control has no other."""
+def test_keys_for_the_next_stop_start_the_tour(key: str, show: Open) -> None:
+    """A presenter's remote control has no other keys."""
     tab = show(of_rung("tiled"), at="")
     tab.keyboard.press(key)
     assert tab.inner_text("#tour-count").startswith("Stop 1 of ")
@@ -188,7 +188,7 @@ def test_keys_that_go_on_begin_the_tour(key: str, show: Open) -> None:
     assert not tab.is_visible("#opening")
 
 
-def test_page_down_scrolls_a_long_opening_before_it_begins_the_tour(show: Open) -> None:
+def test_page_down_scrolls_a_long_opening_before_it_starts_the_tour(show: Open) -> None:
     tab = show(of_rung("tiled"), 360, 300, at="")
     tab.keyboard.press("PageDown")
     assert tab.is_visible("#opening")

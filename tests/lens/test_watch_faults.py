@@ -145,7 +145,7 @@ def test_the_run_ends_at_the_access_and_not_where_it_was_found() -> None:
 
 @pytest.mark.parametrize("faulty", ["first", "second"])
 def test_functions_whose_shared_arrays_have_one_name(faulty: str) -> None:
-    """The page shows the fault in the array of the function that has it."""
+    """The page shows the fault in the shared array of the faulty function."""
     beyond = {"first": 0, "second": 0, faulty: 1}
     source = "".join(
         f"""

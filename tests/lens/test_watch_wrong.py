@@ -137,10 +137,10 @@ __global__ void scale_rows(int m, int n, const float* s, const float* x, float* 
         ("coalescing", TWO_DIMENSIONS, [3 * 64, 3 * 64 + 1], "y[3][0], is"),
     ],
 )
-def test_an_exercise_s_test(
+def test_wrong_elements_of_an_exercise_are_marked(
     name: str, source: str, wrong: list[int], first: str, show: Open
 ) -> None:
-    """Its array is marked as C of a product is, whatever its dimensions."""
+    """The page marks them as it marks those of C, in arrays of one dimension and of two."""
     exercise = find(name)
     case = make(exercise, exercise.tests[0])
     found = watch_case(Kernel(source, exercise.kernel), case)

@@ -18,7 +18,7 @@ def leaf(torch: Any, *shape: int) -> Any:
 
 
 def functions(torch: Any, tw: Any) -> dict[str, tuple[Callable[..., Any], list[Any]]]:
-    """Functions of X, and the other tensors that they take."""
+    """Return functions of X by name, and the other tensors that each takes."""
     w, w2, down = leaf(torch, 5, 4), leaf(torch, 5, 4), leaf(torch, 6, 5)
     bias, last = leaf(torch, 5), leaf(torch, 6)
     column_major = torch.randn(4, 5).double().mT.requires_grad_()
@@ -61,7 +61,7 @@ NAMES = [
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_batched_gradients(torch: Any, tw: Any, name: str, shape: tuple[int, ...]) -> None:
-    """And their derivatives; PyTorch warns of nothing that it computes one by one itself."""
+    """Their derivatives are right too, and PyTorch does not warn that it computes one at a time."""
     function, others = functions(torch, tw)[name]
     given = [leaf(torch, *shape), *others]
     y = function(*given)
@@ -82,7 +82,7 @@ def test_batched_gradients(torch: Any, tw: Any, name: str, shape: tuple[int, ...
 
 
 def scaled(torch: Any, y: Any, z: Any) -> tuple[Any, Any]:
-    """2 Y and 3 Z, by a function whose zeros, where one has no gradient, are not batched."""
+    """Return 2 Y and 3 Z; a missing gradient of one is zeros, not batched."""
 
     class Scaled(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -130,7 +130,7 @@ def test_one_of_two_gradients_is_batched(torch: Any, tw: Any, name: str, which: 
                 torch.testing.assert_close(ours[i], theirs)
 
 
-def test_grouped(torch: Any, tw: Any) -> None:
+def test_batched_gradients_of_grouped_products(torch: Any, tw: Any) -> None:
     x, w = leaf(torch, 3, 4), leaf(torch, 2, 4, 5)
     y = tw.grouped_matmul(x, w, torch.tensor([1, 3], dtype=torch.int32))
     every = torch.randn(7, *y.shape, dtype=torch.float64)
@@ -144,8 +144,8 @@ def test_grouped(torch: Any, tw: Any) -> None:
 
 @pytest.mark.usefixtures("computing_gpu")
 @pytest.mark.parametrize("name", ["linear", "mlp", "gated"])
-def test_between_cached_calls(torch: Any, tw: Any, name: str) -> None:
-    """A layer whose launches are cached, with gradients that have no address."""
+def test_batched_gradients_between_cached_calls(torch: Any, tw: Any, name: str) -> None:
+    """A layer whose launches are cached takes gradients that have no address."""
     function, others = functions(torch, tw)[name]
     for turn in range(6):
         given = [leaf(torch, 3, 4), *others]

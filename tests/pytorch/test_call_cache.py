@@ -1,4 +1,4 @@
-"""Layers whose calls are cached from earlier ones do what layers do that are called first.
+"""A layer that repeats cached launches computes what it computes in its first call.
 
 On a GPU that is none, where calls are launched again as on one that is. All values are small whole
 numbers, so that every sum is exact and PyTorch's results have to be the same.
@@ -23,7 +23,7 @@ FUNCTIONS = "linear", "mlp", "gated"
 
 
 def cache_module() -> Any:
-    """What is tested; it needs PyTorch."""
+    """Return the module under test, whose import needs PyTorch."""
     return import_module("tilewise.torch.call_cache")
 
 
@@ -97,7 +97,7 @@ class Model:
 
 
 def computed_sums(torch: Any) -> Callable[..., Any]:
-    """What stands for ``column_sums`` where they are a launch, as on compute capability 9.0."""
+    """Return a ``column_sums`` by NumPy that can be repeated, like the launch on a Hopper GPU."""
 
     def column_sums(x: Any, dtype: Any, key: Any = None) -> Any:
         shape, strides = tuple(x.shape), tuple(x.itemsize * each for each in x.stride())
@@ -125,7 +125,7 @@ def test_any_calls(
     module = cache_module()
     if not has_guards:
         monkeypatch.setattr(module, "_has_guards", lambda: False)
-    if seed % 2:  # else PyTorch adds them up at each call
+    if seed % 2:  # otherwise PyTorch computes them in each call
         monkeypatch.setattr(module, "column_sums", computed_sums(torch))
     rng = np.random.default_rng(seed)
     of_tensors: list[bool] = []

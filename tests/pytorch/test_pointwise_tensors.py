@@ -71,7 +71,7 @@ def _broadcasts(torch: Any, x: tuple[int, ...], shape: tuple[int, ...]) -> bool:
 def test_lazily_negated_tensors_are_left_to_pytorch(
     torch: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their memory holds the opposite (torch.Tensor.is_neg)."""
+    """Their memory holds the negated values (torch.Tensor.is_neg)."""
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     monkeypatch.setattr(
         "tilewise.torch.pointwise.own_product.why_on_gpu", lambda _dtype, _ordinal: ""

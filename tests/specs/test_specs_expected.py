@@ -176,7 +176,7 @@ def test_what_nobody_wrote_is_wrong(tmp_path: Path) -> None:
     assert compare(wanted, out).correct
     found = compare(wanted, out, unwritten=np.array([False, True, False]))
     assert (found.wrong, found.worst, found.got) == (1, (1,), None)
-    assert "out[1]: it was never written, should be 0" in found._summary()
+    assert "out[1], which was never written and should be 0" in found._summary()
 
 
 def test_a_bound_as_wide_as_the_value_is_told() -> None:

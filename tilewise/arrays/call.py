@@ -213,9 +213,9 @@ def dtypes(
     library: Library, a: Array, b: Array, c: Array | None, outs: Sequence[Array], asked: Any,
     names: tuple[str, str] = ("a", "b"),
 ) -> tuple[str, str]:  # fmt: skip
-    """Return the dtypes of A and B and of the result; raise TypeError if they don't go together.
+    """Return the dtypes of A and B and of the result; raise TypeError if they don't fit together.
 
-    ``names`` are those of A and B in messages.
+    ``names`` are the names of A and B in the error's message.
     """
     dtype = library.dtype_of(a)
     if dtype not in DTYPES:

@@ -106,19 +106,20 @@ def _bad_value(error: Any, text: str, words: Sequence[str]) -> str:
 
 
 def _missing(error: Any) -> str:
-    """Name what is missing: all of it, not only the parameter at which the parser stopped.
+    """Return a sentence that names every missing parameter; the parser stops at the first one.
 
-    The parser takes what is given before the rest, so that what it has not stored is missing.
+    The parser handles given parameters before others, and so has stored a value for each of them.
     """
     stored = getattr(getattr(error, "ctx", None), "params", {})
     missing = [each for each in _parameters(error) if each.required and each.name not in stored]
     if len(missing) < 2:
         return f"{_name(error)} is missing{_help(error)}"
-    told = [_label(each) + _in_brackets(each) for each in missing]
-    return f"{', '.join(told[:-1])} and {told[-1]} are missing"
+    names = [_label(each) + _help_in_brackets(each) for each in missing]
+    return f"{', '.join(names[:-1])} and {names[-1]} are missing"
 
 
-def _in_brackets(parameter: Any) -> str:
+def _help_in_brackets(parameter: Any) -> str:
+    """Return the first clause of a parameter's help text in brackets; empty if it has none."""
     text = str(getattr(parameter, "help", None) or "").partition(";")[0].rstrip(".")
     return f" ({text[0].lower()}{text[1:]})" if text else ""
 
@@ -137,6 +138,7 @@ def _name(error: Any) -> str:
 
 
 def _label(parameter: Any) -> str:
+    """Return a parameter's name as a user types it: ``-n``, or ``A.npy`` of an argument."""
     if parameter.param_type_name == "option":
         return str(parameter.opts[-1])
     return str(parameter.metavar or parameter.name)

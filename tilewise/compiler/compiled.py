@@ -109,7 +109,8 @@ class Compiled:
         Notes for the user: ``source_doubt``, headers that were not found and were left out, and
         each ``__has_include`` whose header was not found.
     macros : tuple of str
-        The macros that it was compiled with, as ``"TILE=16"``; empty for given PTX.
+        The macros that were defined for the compiler, each as ``"TILE=16"``; empty if the kernel
+        was given as PTX.
     """
 
     name: str

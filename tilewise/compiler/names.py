@@ -58,7 +58,7 @@ def declarations(compiled: Compiled) -> list[str]:
     if is_one_of_several or (same and _SPECIALIZATION.search(compiled.source)):
         kernels = [
             each
-            for each in _of_several(compiled.source, compiled.name)
+            for each in _declared_kernels(compiled.source, compiled.name)
             if len(each.parameters) == len(compiled.parameters)
         ]
         special = (each for each in kernels if _is_specialized(each, kernels, compiled))
@@ -70,12 +70,12 @@ def declarations(compiled: Compiled) -> list[str]:
 
 
 @lru_cache(maxsize=64)
-def _of_several(source: str, name: str) -> list[KernelDeclaration]:
-    """Return the kernels of a name that may have other parameters than one another.
+def _declared_kernels(source: str, name: str) -> list[KernelDeclaration]:
+    """Return the declarations of each kernel that ``name`` can mean, as a parser reads them.
 
-    These are overloads, the kernels of other namespaces and specializations, which only a parser
-    tells apart. Without one nothing is returned. Templates come before their specializations, and
-    definitions before declarations.
+    Only a parser tells apart overloads, specializations, and kernels of the same name in several
+    namespaces. Templates come before their specializations, and definitions before declarations.
+    The list is empty if the parser is not installed.
     """
     try:
         kernels = matching(read({"": source}), wanted(name))
@@ -91,7 +91,7 @@ def _is_specialized(
     """Return whether a kernel is the explicit specialization that was compiled."""
     if not kernel.is_special or not kernel.has_body:  # without a body, it may be an instantiation
         return False
-    if not kernel.arguments:  # they follow from its parameters' types
+    if not kernel.arguments:  # the template arguments follow from the parameters
         declared = (re.sub(r"\bconst\b", "", each.type) for each in kernel.parameters)
         told = [each.declared for each in compiled.parameters]
         return [alike(each) for each in declared] == [alike(each) for each in told]
@@ -106,7 +106,7 @@ def _is_specialized(
 
 
 def _arguments(listed: str) -> list[str]:
-    """Return the arguments in a template's brackets, written alike."""
+    """Return the template arguments between brackets, in one spelling for equal ones."""
     return [alike(each) for each in split_list(listed.strip()[1:-1])]
 
 
@@ -134,7 +134,9 @@ def signature(compiled: Compiled) -> str:
     """Return a kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
     parts = declarations(compiled) or [_declared(x) for x in compiled.parameters]
     name = compiled.name
-    if name.endswith(")") and not name.startswith("("):  # one of several, with its types
+    if name.endswith(")") and not name.startswith(
+        "("
+    ):  # an overload, whose name has its parameters' types
         name = wanted(name).path + wanted(name).arguments
     return f"{name}({', '.join(parts)})"
 

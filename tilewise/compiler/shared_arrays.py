@@ -1,4 +1,4 @@
-"""Read declarations in a source: the extents of an array, from numbers and macros."""
+"""Read the extents and element sizes of shared arrays from their declarations in a source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tilewise.compiler.type_names import size_of
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _NAME = re.compile(r"\b[A-Za-z_]\w*\b")
 _CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
-_ELEMENTS = (1, 2, 4, 8, 16)  # bytes of an element of a plain type, or of a vector
+_ELEMENT_SIZES = (1, 2, 4, 8, 16)  # bytes of a plain type, or of a vector type as float4
 _DEEPEST = 16  # levels of macros in macros
-_MOST_CHOICES = 64  # of the values of macros that have several
+_MOST_CHOICES = 64  # combinations of the values that macros may have
 _OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
@@ -48,7 +48,7 @@ def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ..
     """
     plain = _COMMENT.sub(" ", source)
     values = macros(plain, defines)
-    for _, declared in _declared(plain, name):
+    for _, declared in _declarations(plain, name):
         if not declared:
             continue
         found = [value_of(each, values) for each in declared]
@@ -60,20 +60,21 @@ def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ..
 def shape_of(
     source: str, name: str, size: int, defines: Mapping[str, Any]
 ) -> tuple[int, tuple[int, ...]] | None:
-    """Return an element's bytes and the extents of the shared array ``name`` of so many bytes.
+    """Return the element size and the extents of the shared array ``name`` that has ``size`` bytes.
 
     Parameters
     ----------
     source, name, defines
-        As in :func:`extents`.
+        The arguments of :func:`extents`.
     size : int
-        The bytes of the whole array.
+        The size of the whole array in bytes.
 
     Returns
     -------
     (int, tuple of int) or None
-        None if no declaration of this name is as large, or several that differ may be it: also one
-        whose extents can't be computed, and one by each value of a macro that has several.
+        The element size in bytes, and the extents. None if no declaration of this name has ``size``
+        bytes, or if several shapes are possible: by several declarations, by one whose extents
+        can't be computed, or by a macro that may have several values.
 
     Examples
     --------
@@ -82,23 +83,23 @@ def shape_of(
     """
     plain = _COMMENT.sub(" ", source)
     found = set()
-    for values in _assumptions(plain, defines):
-        for kind, each in _declared(plain, name):
+    for values in _possible_macros(plain, defines):
+        for kind, each in _declarations(plain, name):
             known = tuple(value_of(extent, values) or 0 for extent in each)
             count = math.prod(known)
             if count <= 0:
                 return None
-            item = _item(kind, values)
+            item = _plain_size(kind, values)
             if size % count == 0 if item is None else size == count * item:
                 found.add((size // count, known))
     shape = found.pop() if len(found) == 1 else None
-    return shape if shape is not None and shape[0] in _ELEMENTS else None
+    return shape if shape is not None and shape[0] in _ELEMENT_SIZES else None
 
 
-def _declared(plain: str, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield what precedes the name in each declaration of a shared variable, and its extents.
+def _declarations(plain: str, name: str) -> Iterator[tuple[str, list[str]]]:
+    """Yield the text before the name, and the extents, of each declaration of a shared variable.
 
-    The extents are as they are written. Dynamic shared memory, whose first is empty, is left out.
+    The extents are text too. Dynamic shared memory, whose first extent is empty, is left out.
     """
     for statement in re.finditer(r"\b__shared__\b([^;]*);", plain):
         declared = re.search(
@@ -108,22 +109,26 @@ def _declared(plain: str, name: str) -> Iterator[tuple[str, list[str]]]:
             yield statement[1][: declared.start()], re.findall(r"\[([^\]]+)\]", declared[1])
 
 
-def _item(before: str, values: Mapping[str, str]) -> int | None:
-    """Return the bytes of a plain type; None of another. ``before`` precedes a variable's name."""
+def _plain_size(before: str, values: Mapping[str, str]) -> int | None:
+    """Return the size in bytes of the type in ``before``, the text before a variable's name.
+
+    It is None if the type is not a plain one.
+    """
     kind = before.partition(",")[0]
     words = [values.get(word, word) for word in _NAME.findall(kind)]
     is_plain = not re.search("[<*&]", kind)
     return size_of(" ".join(x for x in words if size_of(x) is not None)) if is_plain else None
 
 
-def _assumptions(plain: str, defines: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield the macros without parameters by each choice of the values that they may have.
+def _possible_macros(plain: str, defines: Mapping[str, Any]) -> Iterator[dict[str, str]]:
+    """Yield each possible set of values of the macros without parameters.
 
-    These are those given and the source's, on both sides of a condition that is not known here.
-    Nothing is yielded if there are too many choices.
+    A macro has the value that is given or that the source defines. It may have several if it is
+    defined again, or under a condition that can't be decided here. If there are more than
+    ``_MOST_CHOICES`` sets, none is yielded.
     """
     bodies = {name: ["1" if value is True else str(value)] for name, value in defines.items()}
-    taken: list[bool | None] = []  # None where it is not known
+    taken: list[bool | None] = []  # whether the lines count; None if that is not known
     for line in plain.splitlines():
         found = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
         word, rest = (found[1], found[2].strip()) if found else ("", "")

@@ -198,8 +198,9 @@ def _new_form(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form
 def _usual_words(parameters: Sequence[Parameter], args: Sequence[Any]) -> Words | None:
     """Bind integers, places, structures and tensor maps that fit, which are most arguments.
 
-    Return None if an argument is something else or does not fit: then :func:`bind_later` says why.
-    It checks and converts each argument by itself, for which a call of a new shape would wait.
+    Return None if an argument is something else or does not fit: :func:`bind_later` then says why.
+    This path is the faster one: ``bind_later`` alone checks and converts argument by argument, and
+    the first call of each new shape would wait for that.
     """
     form = _form_of(parameters, tuple(map(type, args)))
     if form is None:

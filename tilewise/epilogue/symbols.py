@@ -98,9 +98,9 @@ class Symbol:
         return operate("absolute", self)
 
     def __pow__(self, power: Any) -> Symbol:
-        known = "powers are 0.5, and whole numbers from 1 to 16"
+        known = "exponents are 0.5, and whole numbers from 1 to 16"
         if isinstance(power, Symbol):
-            fail("a power whose exponent is no constant can't be traced", known)
+            fail("a power whose exponent is not a constant can't be traced", known)
         power = number(power)
         if power == 0.5:
             return operate("sqrt", self)

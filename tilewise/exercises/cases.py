@@ -59,7 +59,10 @@ class Case:
         return {name: x for name, x in pairs if isinstance(x, np.ndarray)}
 
     def args_on(self, device: Device) -> tuple[Any, ...]:
-        """Return the arguments; an array that nothing has written is one of the device's own."""
+        """Return the arguments of a launch on ``device``.
+
+        An array without values becomes an unwritten array of the device, which sees reads of it.
+        """
         return tuple(
             device.empty(x.shape, x.dtype)
             if isinstance(x, np.ndarray) and x.size and unwritten(x).all()
@@ -125,16 +128,18 @@ def make(exercise: Exercise, test: Test, seed: int = 0, threads: int | None = No
 
 
 def visible(exercise: Exercise, number: int) -> Test:
-    """Return a visible test by its number, from 1.
+    """Return a visible test by its number, which counts from 1.
 
     Raises
     ------
     ValueError
-        If there is none.
+        If the exercise has no visible test of this number.
     """
     tests = [test for test in exercise.tests if not test.is_hidden]
     if not 1 <= number <= len(tests):
-        raise ValueError(f"{exercise.name} has tests 1 to {len(tests)} to watch, and no {number}")
+        raise ValueError(
+            f"{exercise.name} has visible tests 1 to {len(tests)}, and no test {number}"
+        )
     return tests[number - 1]
 
 

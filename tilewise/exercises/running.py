@@ -185,11 +185,12 @@ def _compiled(exercise: Exercise, source: str, clock: Clock) -> Compiled:
 
 
 def checked(exercise: Exercise, compiled: Compiled) -> Compiled:
-    """Return a kernel that takes what the exercise gives it.
+    """Return ``compiled`` if its parameters are those of the exercise.
 
     Raises
     ------
     RefusedError
+        If the parameters' types differ, or the PTX is longer than what is run.
     """
     if len(compiled.ptx) > MOST_PTX:
         raise RefusedError(
@@ -209,7 +210,7 @@ def checked(exercise: Exercise, compiled: Compiled) -> Compiled:
 
 
 def threads_of(exercise: Exercise, compiled: Compiled) -> int | None:
-    """Return the threads of a block that a submission sets; None if they are the exercise's."""
+    """Return a block's threads by the kernel's launch bounds; None if the exercise sets them."""
     return _bounds(compiled) if exercise.threads is not None else None
 
 

@@ -18,11 +18,11 @@ _OWN = re.compile(r"^(whole|spike):")  # values that only exercises have
 
 
 def command(exercise: Exercise, file: str, outcomes: Sequence[Outcome], seed: int = 0) -> str:
-    """Return the command that shows the first visible test that is not right; empty if none is.
+    """Return the command that shows the first visible test that fails; empty if all are right.
 
-    It launches the test itself, with its values. The folder of an exercise that does not come with
-    tilewise is not named, for it may be the teacher's alone: the command then has the launch, whose
-    random values are not the test's.
+    The command launches the test with the test's values. If the exercise does not come with
+    tilewise, its folder may be the teacher's alone and is not named: the command then describes the
+    launch, and its random values differ from the test's.
     """
     for outcome in outcomes:
         test = outcome.case.test

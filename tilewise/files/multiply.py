@@ -216,7 +216,7 @@ def multiply_files(
 
 
 def _output(out: Path, inputs: Mapping[str, Path], force: bool) -> Path:
-    """Return the path of the result, if it can be written there; no file is read for it."""
+    """Return the resolved path of the result, after checks that it can be written; read no file."""
     check_npy_target(out)
     files = Unfinished(out.resolve())
     for what, path in inputs.items():
@@ -234,7 +234,7 @@ def _output(out: Path, inputs: Mapping[str, Path], force: bool) -> Path:
 
 
 def _check_operands(a: MatrixFile, b: MatrixFile) -> None:
-    """Raise an error if the matrices have no product."""
+    """Raise ValueError if the shapes don't fit, and TypeError if the dtypes differ."""
     (m, k), (rows, n) = a.header.shape, b.header.shape
     if k != rows:
         raise ValueError(

@@ -258,7 +258,7 @@ class Target(_Opened):
         self._file = FileIO(path, "w+" if is_new else "r+")
         if is_new:
             self._write(0, memoryview(header.getvalue()))
-            with self._named():
+            with self._errors_name_file():
                 self._file.truncate(self.size)
 
     def store(self, rows: Span, columns: Span, piece: Array) -> None:
@@ -274,19 +274,19 @@ class Target(_Opened):
 
     def flush(self) -> None:
         """Have the disk hold all that was written."""
-        with self._named():
+        with self._errors_name_file():
             os.fsync(self._file.fileno())
 
     def _write(self, place: int, data: memoryview) -> None:
-        with self._named():
+        with self._errors_name_file():
             self._file.seek(place)
             done = 0
             while done < len(data):
                 done += self._file.write(data[done:]) or 0
 
     @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Name the file in errors, which that of a full disk or of a size limit does not."""
+    def _errors_name_file(self) -> Iterator[None]:
+        """Add the file's name to an OSError; that of a full disk or of a size limit lacks it."""
         try:
             yield
         except OSError as error:

@@ -38,12 +38,12 @@ class Unfinished:
         self.part = output.with_name(f"{output.name}.part")
         self.journal = output.with_name(f"{output.name}.journal")
         self.lock = output.with_name(f"{output.name}.lock")
-        self._new = output.with_name(f"{output.name}.journal.new")
+        self._new_journal = output.with_name(f"{output.name}.journal.new")
 
     @property
     def beside(self) -> tuple[Path, ...]:
-        """The files beside the output, which are written and removed with it."""
-        return self.part, self.journal, self.lock, self._new
+        """The files beside the output that exist until the output is complete."""
+        return self.part, self.journal, self.lock, self._new_journal
 
     def recorded(self) -> dict[str, Any] | None:
         """Return the contents of the journal; None if there is no journal and part.
@@ -68,7 +68,7 @@ class Unfinished:
 
     def record(self, content: Mapping[str, Any]) -> None:
         """Write the journal, whole or not at all; what it tells of is on the disk already."""
-        new = self._new
+        new = self._new_journal
         try:
             with new.open("w", encoding="utf-8") as file:
                 json.dump({"version": VERSION, **content}, file, indent=1)
@@ -121,7 +121,7 @@ class Unfinished:
             try:
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, f"{os.getpid()}\n".encode())
-            except OSError as error:  # the error of a full disk does not name the file
+            except OSError as error:  # the error of a full disk lacks the file's name
                 raise type(error)(error.errno, error.strerror, str(self.lock)) from error
             yield
         finally:

@@ -335,5 +335,8 @@ def _even(size: int, block: int) -> int:
 
 
 def span_of(at: int, block: int, size: int) -> Span:
-    """Return the range of one block, where ``size`` rows or columns are cut into blocks."""
+    """Return the range of block number ``at``, if ``size`` rows or columns are cut into blocks.
+
+    Each has ``block`` of them, and the last one the rest.
+    """
     return Span(at * block, min((at + 1) * block, size))

@@ -176,7 +176,7 @@ class Storer:
     piece_of : callable
         A function that returns the view of a step's piece.
     is_direct : bool
-        Whether the driver copies straight to D's place.
+        Whether the driver copies straight to D, without a buffer.
     most : int
         The most bytes of a part.
     copiers : Copiers
@@ -200,7 +200,7 @@ class Storer:
         self._buffers = 0
 
     def store(self, step: CopyOut, waits: Sequence[Any]) -> Completion:
-        """Enqueue the copies of a piece after these events."""
+        """Enqueue the copies of a piece after these events; return what completes with them."""
         channel, stream, region = self._channel, self._stream, step.source
         for event in waits:
             channel.wait(stream, event)

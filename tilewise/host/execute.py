@@ -39,7 +39,7 @@ class Matrices(NamedTuple):
         return matrix.goes_directly(by_rows)
 
     def _of(self, step: CopyIn | CopyOut) -> tuple[HostMatrix, bool]:
-        """Return a step's matrix, and whether lines are rows on the GPU, where C lies as D does."""
+        """Return a step's matrix, and whether its lines on the GPU are rows; C lies there as D."""
         name = step.matrix if isinstance(step, CopyIn) else "D"
         found = {"A": self.a, "B": self.b, "C": self.c, "D": self.d}[name]
         assert found is not None
@@ -47,7 +47,7 @@ class Matrices(NamedTuple):
 
 
 class Launcher(Protocol):
-    """The interface of a plan with what launches its products.
+    """The interface of a plan whose products can be launched.
 
     Attributes
     ----------
@@ -74,12 +74,12 @@ def execute(
     Parameters
     ----------
     launcher : Launcher
-        The plan, and what launches its products.
+        The plan and its prepared launches.
     matrices : Matrices
     channel : Channel
     base : int
-        The address of the channel's allocation: the plan's regions begin there, and a workspace for
-        each stream of kernels follows them. It is released at the end.
+        The address of the channel's allocation. It begins with the plan's regions, and a workspace
+        for each stream of kernels follows. The channel releases it at the end.
     helpers : Helpers
 
     Raises
@@ -112,13 +112,13 @@ class _Run:
         loader = Loader(self._channel, stream, self._base, staged, matrices.piece, most, copiers)
         is_direct = matrices.d.goes_directly(matrices.d.layout.by_rows)
         stream = self._stream(Kind.OUTWARD, DIRECT if is_direct else 0)
-        stores = Storer(
+        unthreaded = Storer(
             self._channel, stream, self._base, matrices.piece, is_direct, most, copiers
-        )  # fmt: skip
-        storer: Storer | StorerThread = stores
+        )
+        storer: Storer | StorerThread = unthreaded
         try:
             if not is_direct and self._has_pieces:
-                storer = StorerThread(stores, helpers.current)
+                storer = StorerThread(unthreaded, helpers.current)
             for step in self._plan.steps():
                 if isinstance(step, CopyIn):
                     self._copy_in(step, loader)

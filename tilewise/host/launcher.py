@@ -74,7 +74,7 @@ def product_of(
 
 
 class GpuLauncher:
-    """A plan with what launches its products on a GPU, which are compiled and checked.
+    """A plan and its launches on a GPU, with kernels compiled and arguments checked.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class GpuLauncher:
         self.workspace = self._prepare((room - plan.memory) // COMPUTE_STREAMS)
 
     def _prepare(self, room: int) -> int:
-        """Prepare every product with a workspace of at most ``room`` bytes; return the largest."""
+        """Prepare every product within ``room`` bytes of workspace; return the bytes needed."""
         most = 0
         computed = [step for step in self.plan.steps() if isinstance(step, Compute)]
         for step in computed:

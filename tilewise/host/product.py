@@ -104,7 +104,7 @@ def multiply(
 
 @lru_cache(maxsize=256)
 def prepared(problem: HostProblem, operation: Operation, gpu: Gpu, room: int) -> GpuLauncher:
-    """Return the plan of a product within ``room`` bytes of the GPU's memory, with its launches.
+    """Return a plan that takes at most ``room`` bytes of the GPU's memory, and its launches.
 
     The GPU's context is current. Raises what :func:`planned` raises, and what compiling raises.
     """

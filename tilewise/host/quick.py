@@ -2,8 +2,8 @@
 
 What such a product costs is the host's work: checks, plans and layouts take longer than its copies
 and its kernel. So what they found is kept for calls with the same shapes, dtypes and options.
-:meth:`Quick.run` does what :func:`tilewise.host.at_once.execute` does, but makes no steps and no
-pieces, because even these take long beside the rest.
+:meth:`Quick.run` does what :func:`tilewise.host.at_once.execute` does without making steps and
+pieces, because even making them takes long compared with the rest.
 """
 
 from __future__ import annotations

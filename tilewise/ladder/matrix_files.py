@@ -72,8 +72,8 @@ def check_target(path: Path) -> None:
     Raises
     ------
     OSError
-        If its folder does not exist or can't be written to, or the path is a folder or a device. Of
-        a symbolic link, that is the folder of what it leads to.
+        If its folder does not exist or can't be written to, or the path is a folder or a device.
+        The folder of a symbolic link is that of its target.
     """
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
     if place.is_symlink():
@@ -95,7 +95,7 @@ def check_npy_target(path: Path) -> None:
     Raises
     ------
     ValueError
-        If the file's name does not end in ``.npy``, in small letters or capitals.
+        If the file's name does not end in ``.npy``, in lower or upper case.
     OSError
         As in :func:`check_target`.
     """

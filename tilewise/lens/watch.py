@@ -30,7 +30,7 @@ from tilewise.lens.player import page
 from tilewise.lens.profiling import SMALL
 from tilewise.lens.trace import Trace, record, record_args, record_launch
 from tilewise.lens.traced_arrays import put
-from tilewise.lens.wrong import of_arrays, wrong_elements
+from tilewise.lens.wrong import compare_arrays, wrong_elements
 from tilewise.numbers import Check
 from tilewise.places import Dim3
 from tilewise.specs.arguments import names_of
@@ -56,7 +56,7 @@ class Watch(Paged):
     untouched : Untouched or None
         The elements of C that the kernel did not change; None if none is known.
     compared : tuple of Compared
-        The arrays of a launch, compared with what was expected of them.
+        The comparisons of a launch's arrays with their expected values; empty if none is expected.
     """
 
     trace: Trace
@@ -293,14 +293,14 @@ def watch_case(kernel: Kernel, case: Case, *, blocks: Sequence[Dim3] = ()) -> Wa
     kernel : Kernel
         The submission's kernel.
     case : Case
-        The launch, as :func:`tilewise.exercises.cases.make` returns it.
+        The test's launch and expected values, from :func:`tilewise.exercises.cases.make`.
     blocks
         The blocks, as in :func:`tilewise.lens.trace.record`.
 
     Returns
     -------
     Watch
-        The recording, with the comparison of the test's arrays; elements that are wrong are marked.
+        The recording, with the test's arrays compared; the page marks elements that are wrong.
 
     Raises
     ------
@@ -317,21 +317,21 @@ def watch_case(kernel: Kernel, case: Case, *, blocks: Sequence[Dim3] = ()) -> Wa
         )  # fmt: skip
 
     def recorded(blocks: Sequence[Dim3]) -> Trace:
-        place, looked = fresh()
+        place, launch = fresh()
         return record_args(
-            place, kernel, compiled, looked, case.names, blocks, stops_at_fault=True
+            place, kernel, compiled, launch, case.names, blocks, stops_at_fault=True
         )  # fmt: skip
 
     def whole() -> dict[str, EmulatorArray]:
-        place, looked = fresh()
-        args, arrays = put(place, looked.args, case.names)
-        place.launch(compiled, replace(looked, args=args))
+        place, launch = fresh()
+        args, arrays = put(place, launch.args, case.names)
+        place.launch(compiled, replace(launch, args=args))
         return {name: there for name, there, _ in arrays}
 
     trace, arrays = _seen(recorded, blocks, whole, lambda threads: True)
     if arrays is None:
         return Watch(page(trace.to_dict()), trace)
-    compared, wrong = of_arrays(case.expected, arrays)
+    compared, wrong = compare_arrays(case.expected, arrays)
     if wrong is not None:
         trace = replace(trace, data={**trace.data, "wrong": wrong})
     return Watch(page(trace.to_dict()), trace, compared=compared)

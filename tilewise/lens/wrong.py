@@ -62,10 +62,10 @@ def wrong_elements(
     }  # fmt: skip
 
 
-def of_arrays(
+def compare_arrays(
     expected: Sequence[Expected], arrays: Mapping[str, EmulatorArray]
 ) -> tuple[tuple[Compared, ...], dict[str, Any] | None]:
-    """Compare arrays after a launch with their expected values.
+    """Compare arrays after a launch with their expected values, and list wrong elements.
 
     Parameters
     ----------
@@ -76,9 +76,10 @@ def of_arrays(
     Returns
     -------
     compared : tuple of Compared
+        One for each member of ``expected``.
     wrong : dict or None
-        The member ``wrong`` of docs/trace.md, of the first array that is wrong; None if none is, or
-        if it is too large for its values to be shown.
+        The member ``wrong`` of a trace (docs/trace.md), for the first wrong array that is small
+        enough to be shown with its values; None if there is no such array.
     """
     compared, marked = [], None
     for each in expected:

@@ -117,11 +117,11 @@ class Compared(Record):
         if self.first is not None and self.first != self.worst:
             first = f", the first {self.name}[{', '.join(map(str, self.first))}]"
         got = "was never written" if self.got is None else f"is {_short(self.got)}"
-        allowed = f" and may be off by {self.allowed:.3g}" if self.allowed else ""
+        allowed = f", within {self.allowed:.3g}" if self.allowed else ""
         return (
             f"WRONG: {what}, in {number(self.wrong)} of {number(self.elements)} elements"
-            f"{first}, {self.rule}; worst is {self.name}[{at}]: it {got}, should be "
-            f"{_short(self.wanted)}{allowed}"
+            f"{first}, compared {self.rule}; the worst is {self.name}[{at}], which {got} and "
+            f"should be {_short(self.wanted)}{allowed}"
         )
 
 

@@ -29,8 +29,8 @@ from tilewise.torch.transformed import is_in_memory
 
 Tensor = Any
 LAUNCH = 10e-6
-"""The seconds that one more launch takes on the host, which short products wait for. This is an
-estimate: no record has a measurement of it.
+"""The host's time for one more launch, in seconds, for which short products wait. This is an
+estimate that was not measured.
 """
 
 

@@ -24,9 +24,10 @@ from tilewise.torch.transformed import PLAIN, is_legacy_batched
 
 Tensor = Any
 Multiplier = Callable[[tuple[Hashable, ...], Sequence[Tensor], Callable[..., Any]], Any]
-"""A function that computes a product, called with what decides the launches besides the tensors,
-the tensors, and a function that multiplies them if the product is not known; this one also takes
-``key``, by which the launches are kept."""
+"""A function that returns the results of a product, called as ``product(how, tensors, multiply)``.
+
+``how`` decides the launches together with the tensors. ``multiply(*tensors, key=key)`` computes the
+product if no launches are cached for it, and keeps its launches by ``key``, unless that is None."""
 
 LAYERS = 4096
 
@@ -83,11 +84,10 @@ class LookedUp:
 
 
 class CachedCall:
-    """The launches of a call, and guards that tell whether they are those of a later call.
+    """The launches of a call, and guards that tell whether a later call can repeat them.
 
-    They are not where ``form``, the setting of ``invariant``, or anything that
-    :func:`recognizer` compares differs, or where a tensor is not aligned: then :meth:`addresses`
-    returns None.
+    It can't if ``form``, the setting of ``invariant`` or anything that :func:`recognizer` compares
+    differs, or if a tensor is not aligned: :meth:`addresses` then returns None.
 
     Parameters
     ----------
@@ -153,11 +153,13 @@ class CachedCall:
 class CallCache:
     """The cached call of one forward or backward pass: the latest that was launched twice in a row.
 
-    It stays until another one is. Calls that differ each time are looked up product by product.
+    It stays until another call is launched twice in a row. The products of any other call are
+    looked up one by one.
 
     Attributes
     ----------
     cached : CachedCall or None
+        None until a call was launched twice in a row.
     """
 
     __slots__ = ("_records", "cached")
@@ -173,7 +175,7 @@ class CallCache:
         records: Sequence[Record],
         facts: Any = None,
     ) -> None:
-        """Take note of a call that :attr:`cached` did not fit, and whose products were these."""
+        """Record the products of a call that :attr:`cached` did not fit; cache it if it recurs."""
         before, self._records = self._records, tuple(records)
         if len(before) != len(records) or all(x is PLANNED for x in records):
             return
@@ -190,6 +192,7 @@ class LayerCache(CallCache):
     Attributes
     ----------
     backward : CallCache
+        The cache of the backward pass.
     """
 
     __slots__ = ("backward",)
@@ -202,9 +205,9 @@ class LayerCache(CallCache):
 class LayerCaches(dict[int, LayerCache]):
     """The cache of each layer, by the ``id`` of its weight.
 
-    :func:`tilewise.arrays.repeat.forget` drops all of them, because products are planned anew then.
-    An ``id`` may belong to a new tensor; :meth:`CachedCall.addresses` compares the tensors
-    themselves, and a ``form`` has whatever decides the products and is not seen in them.
+    :func:`tilewise.arrays.repeat.forget` drops all of them, because later calls are planned anew.
+    An ``id`` may belong to a new tensor: :meth:`CachedCall.addresses` compares the tensors
+    themselves, and ``form``, which has all else that decides the products.
     """
 
     def __init__(self) -> None:
@@ -227,9 +230,9 @@ def with_cache(
     tensors: Sequence[Tensor],
     compute: Callable[[Multiplier], Any],
 ) -> Any:
-    """Return what ``compute`` does with a function that computes products.
+    """Return ``compute(product)``, where ``product`` is a :data:`Multiplier`.
 
-    The function launches those of the cached call again if it fits, and else looks each one up.
+    If the cached call fits, ``product`` repeats its launches; otherwise it looks each product up.
 
     Parameters
     ----------
@@ -237,7 +240,7 @@ def with_cache(
     form, tensors
         What decides the products, as for :class:`CachedCall`.
     compute : callable
-        Computes the products by the function, in the same order for the same form.
+        Calls ``product`` once for each product, in the same order for the same form.
     """
     cached = cache.cached
     if cached is not None and cached.addresses(form, tensors) is not None:
@@ -307,7 +310,7 @@ def is_unseen(tensors: Sequence[Tensor | None]) -> bool:
     """Return whether nothing of PyTorch's sees products of these tensors that are computed now.
 
     Neither autograd records them, nor a mode, a transformation or the type of a tensor sees them.
-    The first tensor is a gradient, which may be batched, and the others were saved for it.
+    The first tensor is a gradient, which may be batched; the others were saved by the forward pass.
     """
     if torch.is_grad_enabled() or not may_be_cached():
         return False
@@ -317,9 +320,9 @@ def is_unseen(tensors: Sequence[Tensor | None]) -> bool:
 
 
 def may_be_cached() -> bool:
-    """Return whether a call may be a cached one, as far as the tensors do not tell.
+    """Return whether a cached call may be repeated, as far as that does not depend on the tensors.
 
-    It is False while PyTorch compiles, in a mode that sees operators, and in forward-mode
+    It may not while PyTorch compiles, in a mode that sees operators, and in forward-mode
     differentiation. Autocast, tracing and the transformations of ``torch.func`` change which
     dispatch keys tensors have, and these are compared by :meth:`CachedCall.addresses`.
     """
@@ -365,9 +368,9 @@ def gradient_of_weight(
 
 
 def _transposed(a: Tensor, b: Tensor, key: Key | None) -> Tensor:
-    """Return A^T B of matrices, or of batches of rows, or of single rows."""
+    """Return A^T B, (m, n), of A, (..., m), and B, (..., n), as matrices of rows."""
     rows = [x.unsqueeze(0) if x.ndim == 1 else x.flatten(0, -2) for x in (a, b)]
-    # A later call gets the addresses of A and B, and so a copy can't be launched again.
+    # A cached launch is given the addresses of A and B, and not that of a copy made here.
     if any(x.data_ptr() != y.data_ptr() for x, y in zip(rows, (a, b), strict=True)):
         key = None
     return answer(*rows, transpose_a=True, key=key)

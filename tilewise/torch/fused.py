@@ -20,7 +20,7 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Again, Sides
 from tilewise.torch.pointwise import pointwise, some_of
-from tilewise.torch.transformed import is_batched, transformed
+from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
 Answer = Callable[[Asked], Any]
@@ -137,7 +137,7 @@ class Fused(torch.autograd.Function):  # type: ignore[misc]
         found = made.backward(given, wanted)
         sums = sum(i < len(asked.function.sums) for i in wanted)
         first = of_results[given[0]]
-        again = transformed if any(is_batched(of_results[i]) for i in given) else ctx.again
+        again = pytorch_matmul if any(is_batched(of_results[i]) for i in given) else ctx.again
         operands = [values[kind][i] for kind, i in found.operands]
         of_operands = [ctx.of_operands[i - len(asked.function.sums)] for i in wanted[sums:]]
         parts = gradients(found, first, operands, sums, ctx.sides[0].dtype, of_operands)

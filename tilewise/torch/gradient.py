@@ -10,7 +10,7 @@ import torch
 from tilewise.arrays.call import broadcast
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.aligned import aligned
-from tilewise.torch.transformed import is_batched, transformed
+from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
 Again = Callable[..., Tensor]
@@ -66,8 +66,8 @@ class Sides(NamedTuple):
         g = self._whole(g)
         x = a.unsqueeze(0) if len(self.shapes[0]) == 1 else a
         x = x.mT if transpose_a else x
-        # One B for all is a product of matrices A below one another. Batched gradients can't be
-        # flattened; of them the products of all matrices A are added up.
+        # If all matrices A share one B, its gradient is one product of A and G with their batches
+        # flattened into rows. Batched gradients can't be flattened: a product for each A is summed.
         if len(self.shapes[1]) <= 2 < x.ndim and not is_batched(g):
             x, g = x.flatten(0, -2), g.flatten(0, -2)
         return self._product(x.mT, g, 1, transpose_b, again)
@@ -145,7 +145,7 @@ class Matmul(torch.autograd.Function):  # type: ignore[misc]
         """Return the gradients of A, B and C; None for those that are not needed."""
         a, b = ctx.saved_tensors
         needs_a, needs_b, needs_c = ctx.needs_input_grad[:3]
-        again = transformed if is_batched(of_d) else ctx.again
+        again = pytorch_matmul if is_batched(of_d) else ctx.again
         g = ctx.sides.aligned(of_d) if needs_a and needs_b else of_d
         of_a = ctx.sides.of_a(g, b, again) if needs_a else None
         of_b = ctx.sides.of_b(g, a, again) if needs_b else None

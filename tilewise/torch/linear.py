@@ -26,7 +26,7 @@ from tilewise.torch.call_cache import (
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
-from tilewise.torch.transformed import is_batched, transformed
+from tilewise.torch.transformed import is_batched, pytorch_matmul
 from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
@@ -154,8 +154,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
     ) -> Tensor:
         """Return the result. It comes in a list, in which autograd does not look for inputs.
 
-        The facts are the cache of the backward pass, and whether the weight is
-        column-major.
+        The facts are the cache of the backward pass, and whether the weight is column-major.
         """
         # ``ctx.needs_input_grad`` says the same, in more time.
         ctx.save_for_backward(
@@ -179,7 +178,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
             of_bias = column_sums(of_d, of_d.dtype)
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
-        again = transformed if is_batched(of_d) else matmul
+        again = pytorch_matmul if is_batched(of_d) else matmul
         of_x = None if weight is None else again(of_d, weight)
         of_weight = None
         if x is not None:
@@ -206,8 +205,8 @@ def _gradients(
     given = [each for each in (g, x, weight) if each is not None]
     form, cached = (weight is None, x is None, not has_sums, is_by_columns), cache.cached
     if cached is not None and cached.is_whole and (at := cached.addresses(form, given)) is not None:
-        # What `with_cache` does with `compute`, without a call and a look at the tensors for each
-        # product, because short backward passes wait for the host.
+        # This does what `with_cache` and `compute` do below, without calls and without looking at
+        # the tensors again for each product, because short backward passes wait for the host.
         of_x = of_weight = of_sums = None
         records = iter(cached.records)
         if weight is not None:

@@ -30,7 +30,7 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.fused import gradients, reduced
 from tilewise.torch.gradient import Sides, is_by_columns
-from tilewise.torch.transformed import is_batched, transformed
+from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias).traced
@@ -74,7 +74,7 @@ class Layers(NamedTuple):
 
 
 class Matmuls(NamedTuple):
-    """The products of a backward pass, which autograd can record.
+    """The functions that compute a backward pass's products such that autograd can record them.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
             found = _at_once(facts, needs, of_y, x, weights, down, hidden, stored)
             return (*(None,) * _BEFORE, *found)
         given = [g for g in (of_y, *of_hidden) if g is not None]
-        again = transformed if any(map(is_batched, given)) else facts.matmuls.matmul
+        again = pytorch_matmul if any(map(is_batched, given)) else facts.matmuls.matmul
         of_down = of_down_bias = of_x = None
         if of_y is not None and needs.down_bias:
             of_down_bias = reduced(of_y, *facts.layers.down_bias)

@@ -26,7 +26,7 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
 from tilewise.torch.gradient import Matmul
-from tilewise.torch.transformed import PLAIN, result_of, transformed
+from tilewise.torch.transformed import PLAIN, pytorch_matmul, result_of
 
 Tensor = Any
 
@@ -172,7 +172,7 @@ def matmul(
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
     if kind is None and out_dtype is not None:
         raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
-    function = _operator if way is Route.OPERATOR else transformed
+    function = _operator if way is Route.OPERATOR else pytorch_matmul
     return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
@@ -339,7 +339,7 @@ def _under_autocast(
     beta: float = 0.0,
     out_dtype: Any = None,
 ) -> Tensor:
-    """Cast the inputs, and multiply them without autocast."""
+    """Cast the inputs as autocast does, and multiply them with autocast off."""
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST[device])):
         a, b, c = with_epilogue.cast(a, b, c, out_dtype, device)
         return _operator(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)

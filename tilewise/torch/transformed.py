@@ -1,4 +1,4 @@
-"""Products by PyTorch's own functions, and which tensors its transformations made."""
+"""Compute products by PyTorch's own functions, for tensors that have no memory to launch with."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tilewise.gemm.product import ACCUMULATORS
 
 Tensor = Any
 PLAIN = frozenset((torch.Tensor, torch.nn.Parameter))
-"""The types of tensors whose calls no type of a user's sees."""
+"""The types of tensors that do not override PyTorch's functions (``__torch_function__``)."""
 
 
 def is_batched(g: Tensor) -> bool:
     """Return whether a gradient stands for several that are computed at once.
 
-    Such are the gradients of ``torch.autograd.grad(..., is_grads_batched=True)``, by which
-    ``torch.autograd.functional`` is vectorized. They have no address, and are transformed by an
-    older ``vmap`` than that of ``torch.func``, of which :func:`tilewise.arrays.dispatched.route`
-    can't know.
+    ``torch.autograd.grad(..., is_grads_batched=True)`` makes such gradients, and so do functions of
+    ``torch.autograd.functional`` with ``vectorize=True``. They have no address. The ``vmap`` that
+    makes them is older than that of ``torch.func``, and :func:`tilewise.arrays.dispatched.route`
+    does not see it.
     """
     return not torch.compiler.is_compiling() and bool(is_legacy_batched(g))
 
 
 is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
-"""Does what :func:`is_batched` does, except in code that PyTorch compiles."""
+"""Return what :func:`is_batched` returns; PyTorch can't compile a call of it."""
 
 
 def is_in_memory(x: Tensor) -> bool:
@@ -35,7 +35,7 @@ def is_in_memory(x: Tensor) -> bool:
     return type(x) in PLAIN and not x.is_neg() and not is_batched(x)
 
 
-def transformed(
+def pytorch_matmul(
     a: Tensor,
     b: Tensor,
     c: Tensor | None = None,
@@ -58,7 +58,7 @@ def transformed(
 def result_of(
     a: Tensor, b: Tensor, c: Tensor | None, beta: float, out_dtype: Any
 ) -> tuple[tuple[int, ...], str]:
-    """Return the result's shape and dtype; raise the errors of :func:`tilewise.matmul`."""
+    """Return a product's shape and dtype's name; raise the errors of :func:`tilewise.matmul`."""
     library = library_of(a)
     assert library is not None
     given = [("a", a), ("b", b), *([] if c is None else [("c", c)])]

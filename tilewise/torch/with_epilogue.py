@@ -21,7 +21,7 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.fused import Fused, Fusing
 from tilewise.torch.fused_operator import OPERATOR, fits
 from tilewise.torch.graphs import constant_in_graphs
-from tilewise.torch.transformed import is_batched, transformed
+from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
 
@@ -204,8 +204,8 @@ def _product(
     out_dtype: Any = None, **_: Any,
 ) -> Tensor:  # fmt: skip
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype))
-    is_transformed = is_batched(a) or (c is not None and is_batched(c))
-    again = transformed if is_transformed else torch.ops.tilewise.matmul
+    has_batched = is_batched(a) or (c is not None and is_batched(c))
+    again = pytorch_matmul if has_batched else torch.ops.tilewise.matmul
     return again(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
@@ -273,7 +273,7 @@ def cast(
 ) -> tuple[Tensor, Any, Any]:
     """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64.
 
-    ``device`` is the type of the devices whose autocast it is; that of ``a`` if none is given.
+    ``device`` is the device type whose autocast applies, by default that of ``a``.
     """
     place = device or a.device.type
     dtype = torch.get_autocast_dtype(place)

@@ -234,7 +234,7 @@ def test_one_block_of_a_cluster_leaves_other_clusters_alone() -> None:
 
 
 def test_a_block_of_the_largest_grid() -> None:
-    """Nothing is kept for each block: x alone would take 16 GiB."""
+    """No memory is kept for each block of the grid: its x alone would take 16 GiB."""
     source = """
     extern "C" __global__ void last(unsigned* to) { to[threadIdx.x] = blockIdx.x + threadIdx.x; }"""
     grid = (2**31 - 1, 65535, 65535)
@@ -311,7 +311,7 @@ def test_waits_at_an_mbarrier_and_a_bulk_copy() -> None:
 
 
 def test_shared_variables_of_one_name() -> None:
-    """They are told apart by their functions, and if that is not enough by numbers."""
+    """The name of their function tells them apart, or a number if the function is the same."""
     source = """
     __device__ __noinline__ void first(float* x) {
         __shared__ float t[32]; t[threadIdx.x] = *x; __syncthreads(); *x = t[31 - threadIdx.x];

@@ -1,4 +1,4 @@
-"""Findings name an element of a shared array by as many indices as the source declares."""
+"""Findings name an element of a shared array by an index for each dimension of its declaration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def finding(
 @pytest.mark.parametrize(
     ("real", "dtype", "tile", "pad"), [("float", "float32", 4, 1), ("double", "float64", 8, 0)]
 )
-def test_a_race(real: str, dtype: str, tile: int, pad: int, emulator: Device) -> None:
+def test_a_race_in_an_array_of_three_dimensions(
+    real: str, dtype: str, tile: int, pad: int, emulator: Device
+) -> None:
     kernel = Kernel(RACE, "k", {"REAL": real, "TILE": tile, "PAD": pad})
     for _ in range(2):  # the second from the cache
         found = finding(kernel, RaceError, (np.zeros((tile, tile), dtype),), (tile, tile), emulator)
@@ -56,13 +58,13 @@ def test_a_race(real: str, dtype: str, tile: int, pad: int, emulator: Device) ->
         compiler.forget()
 
 
-def test_out_of_bounds_is_a_number_from_the_beginning(emulator: Device) -> None:
+def test_an_element_out_of_bounds_has_one_index(emulator: Device) -> None:
     x, kernel = np.zeros(8, np.float32), Kernel(OUTSIDE, "k")
     found = finding(kernel, MemoryAccessError, (x, 4, 0), 8, emulator)
     assert (found.array, found.index) == ("s", 32)
 
 
-def test_a_page_shows_it_in_the_array(emulator: Device) -> None:
+def test_the_player_marks_the_element(emulator: Device) -> None:
     kernel = Kernel(RACE, "k", {"REAL": "float", "TILE": 4, "PAD": 1})
     trace = kernel.watch(1, (4, 4), (np.zeros((4, 4), np.float32),)).trace.to_dict()
     last = trace["blocks"][0]["steps"][-1]
@@ -76,10 +78,10 @@ def test_a_page_shows_it_in_the_array(emulator: Device) -> None:
         ("int s[3][5]", "s[2][1]", (2, 1)),
         ("float s[15]", "s[11]", 11),
         ("float s[ROWS(3)][5]", "s[2][1]", 11),  # a macro with parameters is not computed
-        ("double s[3][5]", "((volatile float*)s)[11]", 11),  # of another size
+        ("double s[3][5]", "((volatile float*)s)[11]", 11),  # accessed as another type
     ],
 )
-def test_which_declarations_are_known(
+def test_the_index_depends_on_the_declaration(
     declared: str, element: str, index: Any, emulator: Device
 ) -> None:
     source = FLAT.replace("DECLARED", declared).replace("ELEMENT", element)
@@ -88,7 +90,7 @@ def test_which_declarations_are_known(
     assert (found.array, found.index) == ("s", index)
 
 
-def test_two_shapes_of_one_name_and_size_are_told_by_numbers(emulator: Device) -> None:
+def test_two_shapes_of_one_name_and_size_have_one_index(emulator: Device) -> None:
     source = """
     __device__ __noinline__ float f() { __shared__ volatile float s[4][8]; return s[1][0]; }
     __device__ __noinline__ float g() { __shared__ volatile float s[8][4]; return s[1][0]; }

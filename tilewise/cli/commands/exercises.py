@@ -159,7 +159,7 @@ def grade(
         int, typer.Option(help="Of the tests' values and of the hidden tests' sizes.")
     ] = 0,
     seconds: Annotated[
-        float, typer.Option(help="That each submission may take, with all its tests.")
+        float, typer.Option(help="The time limit for each submission, with all its tests.")
     ] = 5.0,
     workers: Annotated[
         int | None, typer.Option(help="Submissions at once; by default one for each core.")
@@ -175,8 +175,8 @@ def grade(
     """Grade a solution of an exercise, or a folder of them.
 
     Each is compiled and run on the emulator, in processes of its own, within limits of time, memory
-    and output, and can open no file. The exit code is 0 where all of them are right, and 1 where
-    one is not.
+    and output, and can open no file. The exit code is 0 if all of them are right, and 1 if one is
+    not.
     """
     from dataclasses import replace
 

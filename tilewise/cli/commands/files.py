@@ -28,37 +28,36 @@ def multiply(
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="What pieces may take of the host's memory, as 4GB or 512MiB. By default what is "
-            "free, less 1 GiB.",
+            help="The most of the host's memory that the pieces take, as 4GB or 512MiB. By default "
+            "the free memory, less 1 GiB.",
         ),
     ] = None,
     max_gpu_memory: Annotated[
         str | None,
         typer.Option(
             metavar="SIZE",
-            help="What they may take of the GPU's. By default what is free there, less a reserve.",
+            help="The most of the GPU's memory that they take. By default its free memory, less a "
+            "reserve.",
         ),
     ] = None,
     device: Annotated[
         Where,
-        typer.Option(help="auto is the GPU where there is one, host NumPy's product on the cores."),
+        typer.Option(help="auto takes the GPU if there is one, and else the host; host is NumPy."),
     ] = Where.auto,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on where an interrupted run of the same stopped."),
+        typer.Option("--resume", help="Continue an interrupted run of the same product."),
     ] = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace C.npy where it is there already.")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace C.npy if it exists.")] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Hold a sample of C against float64.")
+        bool, typer.Option("--check", help="Check a sample of C against float64.")
     ] = False,
     as_json: Json = False,
 ) -> int:
     """Multiply matrices in .npy files, larger than memory, by pieces.
 
     Pieces go through memory in the order that reads and writes the fewest bytes. C.npy appears when
-    all of it is on the disk; what an interrupted run has done lies beside it for --resume.
+    all of it is on the disk. An interrupted run leaves files beside it, for --resume.
     """
     from contextlib import nullcontext
 

@@ -116,34 +116,34 @@ def explain(
         int | None,
         typer.Option(
             metavar="G",
-            help="Explain grouped_matmul with so many groups: M, or with --in-groups k K, counts "
-            "those of all groups together.",
+            help="Explain grouped_matmul with so many groups. M, or K with --in-groups k, is the "
+            "total of all groups.",
         ),
     ] = None,
     in_groups: Annotated[
         InGroups,
         typer.Option(
-            help="Of --groups: m where each group of rows has a matrix B; k as for the gradient of "
-            "those matrices, where each group has a result."
+            help="With --groups, the divided size: m if each group of rows of A has its own "
+            "B; k for the gradient of these B, with a result for each group."
         ),
     ] = InGroups.m,
     gpu: Annotated[
         str,
         typer.Option(
             metavar="GPU",
-            help="That the product is for, as a100 or rtx4090: one of those of `roofline --on`.",
+            help="The GPU to plan for, as a100 or rtx4090: any that `roofline --on` takes.",
             autocompletion=gpus,
         ),
     ] = "h200",
     multiprocessors: Annotated[
-        int | None, typer.Option(help="Of the GPU, where not all are to be had.")
+        int | None, typer.Option(help="The number to plan for, if not all of the GPU's are free.")
     ] = None,
     as_json: Json = False,
 ) -> int:
-    """Say how a product would be answered on a GPU, and why.
+    """Say how a product would be computed on a GPU, and why.
 
-    It says the kernel, its tiles and launches, what the model expects of them, and of others. It
-    needs no GPU.
+    It shows the kernel, its tiles and launches, the time that the model expects, and the next best
+    choices. It needs no GPU.
     """
     from tilewise.cli import show
     from tilewise.explanation import explain_product, of_groups, of_shape
@@ -155,7 +155,7 @@ def explain(
         grouped = of_groups(m, n, k, groups, dtype.value, stored, of=in_groups.value)
         found = explain_product(grouped, chip)
     elif in_groups is not InGroups.m:
-        raise ValueError("--in-groups is of grouped products: give --groups too")
+        raise ValueError("--in-groups is for grouped products: give --groups too")
     else:
         product = of_shape(m, n, k, dtype.value, (layout or Layout.NN).value)
         found = explain_product(product, chip)

@@ -93,13 +93,13 @@ def watch(
         typer.Option(
             "--exercise",
             metavar="EXERCISE",
-            help="Launch it as a test of this exercise does, and mark what is wrong.",
+            help="Launch it as a test of this exercise does, and mark wrong elements.",
         ),
     ] = None,
     test: Annotated[
         int | None,
         typer.Option(
-            "--test", metavar="N", help="Of --exercise: its visible test N, by default 1."
+            "--test", metavar="N", help="With --exercise, the visible test to launch; by default 1."
         ),
     ] = None,
     beside: Annotated[
@@ -185,16 +185,16 @@ def watch(
         "--dtype": dtype, "--alpha": alpha != 1, "--beta": beta,
     }  # fmt: skip
     if exercise is not None:
-        more = {
+        excluded = {
             "--grid": grid, "--block": block, "--args": args, "--shared": shared != "0",
             "--cooperative": cooperative, "--cast": cast, "--beside": beside, "--arch": arch,
             "--gif": gif, "--frames": frames, **product,
         }  # fmt: skip
         chosen = [_index(each, "--at") for each in at or ()]
         number = 1 if test is None else test
-        found_each = [_of_exercise(target, kernel, exercise, number, seed, chosen, more)]
+        found_each = [_of_exercise(target, kernel, exercise, number, seed, chosen, excluded)]
     elif test is not None:
-        raise ValueError("--test is of exercises: give --exercise too")
+        raise ValueError("--test chooses a test of an exercise; give --exercise too")
     elif is_launch:
         asked = Asked(grid, threads, args, shared, seed, cast, cooperative)
         compiled = [
@@ -269,21 +269,27 @@ def _of_exercise(
     number: int,
     seed: int,
     blocks: Sequence[Dim3],
-    more: dict[str, Any],
+    excluded: dict[str, Any],
 ) -> Watch:
-    """Return the run of a submission in a visible test; ``more`` are other options by name."""
+    """Record a submission in test ``number`` of an exercise.
+
+    ``excluded`` has the values of the options that can't be combined with --exercise, by name.
+    """
     from tilewise.cli import show
     from tilewise.exercises import cases, catalogue
     from tilewise.exercises.running import RefusedError, checked, threads_of
     from tilewise.kernel import Kernel
     from tilewise.lens.watch import watch_case
 
-    given = [option for option, value in more.items() if value]
+    given = [option for option, value in excluded.items() if value]
     if given:
-        raise ValueError(f"{given[0]} is given by the test; with --exercise, leave it out")
+        raise ValueError(f"{given[0]} can't be combined with --exercise; leave it out")
     exercise = catalogue.find(name)
     if not isinstance(kernel, Kernel) or kernel.name != exercise.kernel:
-        raise ValueError(f"{name} is an exercise on FILE.cu:{exercise.kernel}, and not {target}")
+        raise ValueError(
+            f"the exercise {name} takes a kernel {exercise.kernel}, as FILE.cu:{exercise.kernel}, "
+            f"and not {target}"
+        )
     test = cases.visible(exercise, number)
     try:
         compiled = checked(exercise, kernel.compile())

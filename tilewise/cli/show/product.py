@@ -106,7 +106,8 @@ def warmed(found: Warmed) -> None:
     if found.why_arch:
         out.print(found.why_arch)
     out.print(
-        f"{found.compiled:,} compiled in {duration(found.seconds)}, {found.before:,} there before"
+        f"{found.compiled:,} compiled in {duration(found.seconds)}, "
+        f"{found.before:,} in the cache before"
     )
     out.print(f"{found.bytes / 2**20:.1f} MiB of kernels in {found.folder}", soft_wrap=True)
     for failure in found.failures:

@@ -70,8 +70,8 @@ def _run(out: Output, found: Watch) -> None:
     x = trace["problem"]
     if x is None:
         launched = grid_line(tuple(trace["grid"]), tuple(trace["block"]))
-        unknown = ": no result is compared; `tilewise run` does that with --expect"
-        line = f", {launched}{'' if found.compared else unknown}"
+        not_compared = ": no result is compared; `tilewise run` does that with --expect"
+        line = f", {launched}{'' if found.compared else not_compared}"
         out.print(Text.assemble((trace["kernel"], "bold"), line))
         for each in found.compared:
             out.print(each._summary(), markup=False)

@@ -257,7 +257,7 @@ class Emulator:
         start = time.perf_counter()
         output: list[str] = []
         faults = Faults(launch.checks)
-        # It lists every block, which would take 16 GiB where x is as large as it can be.
+        # Its list of blocks takes 16 GiB for the largest x, so it is made only where it is used.
         whole = (
             Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
             if launch.global_races and not is_mapping

@@ -12,8 +12,8 @@ import numpy as np
 from tilewise.gemm import fused
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.families.mma.kernel import (
-    ARGUMENT,
     GROUP,
+    HEADER,
     LARGEST,
     NO_PAIRS,
     Matrix,
@@ -65,7 +65,7 @@ class GroupedMma(FamilyOf[Grouped]):
     def best(self, product: Grouped, chip: Chip | None) -> Offer | None:
         """Return the offer that should be fastest; None where there is an objection.
 
-        It is the only offer, since the times of others are less certain still.
+        It is the only offer, because the model knows the times of other tiles even less well.
         """
         if chip is None or self.objection(product, chip):
             return None
@@ -217,7 +217,7 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) ->
     assert a is not None
     assert b is not None
     types = {"In": "u16", "Out": TYPES[p.out_dtype], "Real": "float"}
-    given = layout(ARGUMENT, "Product", **types).pack({
+    given = layout(HEADER, "Product", **types).pack({
         "a": {"pointer": Place(A), "pitch": a.pitch, "batch_stride": 0, "count": p.m},
         "b": {
             "pointer": Place(B), "pitch": b.pitch, "count": p.n,

@@ -161,5 +161,5 @@ function buildCover(tour, enter, explore) {
   if (!length) return;
   const asked = tour.stops.filter((stop) => stop.ask).length;
   const predicts = asked ? ` ${asked} of them ask${asked === 1 ? "s" : ""} you to predict what happens.` : "";
-  make(cover, "p", "note", `${times(length, "stop")}.${predicts} You can leave at any stop, and come back.`);
+  make(cover, "p", "note", `${times(length, "stop")}; → goes to the next.${predicts} You can leave at any stop, and come back.`);
 }

@@ -289,7 +289,7 @@ const TOUR_KEYS = {
 function tourKey(event) {
   const { key, target } = event;
   if (isCovered()) {
-    // What goes on in the tour begins it. Page Down first scrolls to the end of a long opening.
+    // The keys for the next stop start the tour. Page Down first scrolls to the end of a long opening.
     const page = document.documentElement;
     const isAtEnd = page.scrollTop + page.clientHeight >= page.scrollHeight - 1;
     if (key === "Escape") exploreFreely();

@@ -31,7 +31,7 @@ def _array(trace: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _name(trace: Mapping[str, Any]) -> str:
-    """Return its name in sentences: of a product, the matrix's capital letter."""
+    """Return the wrong array's name for sentences: ``C`` of a product's array ``c``."""
     name = str(trace["wrong"]["array"])
     return name if trace["problem"] is None else name.upper()
 

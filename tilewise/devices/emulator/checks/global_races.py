@@ -237,7 +237,7 @@ class GlobalRaces:
         place = Place(None, None) if owner is None else Place(owner.name, owner.place(address))
         threads = self._geometry.threads
         other = int(conflict.earlier_lane)
-        if other < 0:  # one of several, of this block or of another
+        if other < 0:  # one of several threads, in this block or in others
             whose = "another thread"
         elif other // threads == conflict.lane // threads:
             whose = "another thread of its block"

@@ -239,7 +239,7 @@ def _print(machine: Machine, op: Op, lanes: Lanes) -> None:
                 calls.read_string,
                 None if budget is None else budget.room(),
             )
-        except ValueError as error:  # a GPU prints whatever lies there
+        except ValueError as error:  # a GPU prints what lies behind the buffer
             op.fault("out of bounds", str(error), int(lane))
             continue
         except OverflowError:

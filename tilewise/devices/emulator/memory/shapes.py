@@ -1,4 +1,4 @@
-"""Name the elements of shared arrays by as many indices as their declarations have."""
+"""Turn offsets in shared arrays into indices, one for each dimension of the declaration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from tilewise.devices.emulator.ptx.program import Program, plain_name
 
 
 class SharedShapes:
-    """The shapes of a program's shared arrays, as far as the source declares them plainly.
+    """The shapes of a program's shared arrays, as its source declares them.
 
-    A declaration is read when an element of its array is named for the first time.
+    The declaration of an array is read when one of its elements is named for the first time.
 
     Parameters
     ----------
     program : Program
+        The program, with the size of each shared variable.
     compiled : Compiled
+        The kernel's source and macros.
     """
 
     def __init__(self, program: Program, compiled: Compiled) -> None:
@@ -32,17 +34,18 @@ class SharedShapes:
         Parameters
         ----------
         symbol : str
-            The variable.
+            The variable's symbol in PTX.
         number : int
-            The element's number from the variable's beginning; it may be outside of it.
+            The element's number, counted from the variable's first one; it may be out of bounds.
         element : int
-            The bytes of an element.
+            The size of the accessed element in bytes.
 
         Returns
         -------
         int or tuple of int
-            An index along each dimension; the number itself for an array of one dimension or of an
-            unknown shape, for an element outside of it, and if its elements have another size.
+            An index along each dimension. The number itself if the array has one dimension or an
+            unknown shape, if the element is out of bounds, or if the array's elements have another
+            size.
         """
         shape = self._shape(symbol)
         if shape is None or shape[0] != element or not 0 <= number < math.prod(shape[1]):
@@ -50,7 +53,7 @@ class SharedShapes:
         return tuple(int(i) for i in np.unravel_index(number, shape[1]))
 
     def number(self, symbol: str, index: int | tuple[int, ...]) -> int | None:
-        """Return the number of an element, from what :meth:`index` returned; None for another's."""
+        """Return an element's number from its :meth:`index`; None if the variable has none such."""
         if isinstance(index, int):
             return index
         shape = self._shape(symbol)
@@ -59,6 +62,7 @@ class SharedShapes:
         return int(np.ravel_multi_index(index, shape[1]))
 
     def _shape(self, symbol: str) -> tuple[int, tuple[int, ...]] | None:
+        """Return an array's element size in bytes and its extents; None if it has one dimension."""
         if symbol not in self._known:
             size = self._program.shared_sizes.get(symbol, 0)
             given = (macro.partition("=") for macro in self._compiled.macros)

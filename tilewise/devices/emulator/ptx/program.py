@@ -51,7 +51,7 @@ class Program:
     shared_offsets : dict
         Variable to byte offset in the block's shared memory.
     shared_names : dict
-        Variable to its name for a reader, which no other one has.
+        Variable to the name that messages and pages show, which is different for each variable.
     shared_sizes : dict
         Variable to bytes; of dynamic shared memory, which ends with the block's, none.
     static_shared : int
@@ -177,7 +177,7 @@ class Program:
             offset = -(-offset // align) * align
             self.shared_offsets |= {v.name: offset for v in dynamic}
         self.static_shared = offset
-        self.shared_names = _names_for_readers(self.shared_offsets)
+        self.shared_names = _unique_names(self.shared_offsets)
         self._shared_order = sorted((at, name) for name, at in self.shared_offsets.items())
         self.depots: dict[str, int] = {}
         offset = 0
@@ -206,8 +206,8 @@ class Program:
         return self.labels[self.function_of(index), label]
 
     def shared_variable(self, offset: int) -> tuple[str, int]:
-        """Symbol and start of the shared variable at or before an offset; the symbol is empty if
-        there is none.
+        """Return the symbol and the first byte of the last shared variable that begins at or before
+        an offset; the symbol is empty if the program has no shared variable.
         """
         if not self._shared_order:
             return "", 0
@@ -269,10 +269,11 @@ def _symbols(instruction: Instruction) -> set[str]:
     return found
 
 
-def _names_for_readers(symbols: Iterable[str]) -> dict[str, str]:
-    """Return the name of each variable in the source, with its function's if others have it too.
+def _unique_names(symbols: Iterable[str]) -> dict[str, str]:
+    """Return a name for each variable, such that no two variables have the same.
 
-    If that is not enough, as for two blocks of one function, they are numbered.
+    It is the name in the source; of variables that share one, with the function's name; of those of
+    one function, with a number.
     """
     found = {symbol: plain_name(symbol) for symbol in symbols}
     for symbol in _repeated(found):
@@ -286,13 +287,13 @@ def _names_for_readers(symbols: Iterable[str]) -> dict[str, str]:
 
 
 def _repeated(names: Mapping[str, str]) -> list[str]:
-    """Return the keys whose value another one has too."""
+    """Return the keys whose value occurs more than once."""
     counts = Counter(names.values())
     return [key for key, name in names.items() if counts[name] > 1]
 
 
 def _with_function(symbol: str) -> str:
-    """Return a variable's name with its function's: ``_ZZ1fILi4EEvvE1t`` is ``f<4>::t``."""
+    """Return a variable's name after its function's: ``_ZZ1fILi4EEvvE1t`` is ``f<4>::t``."""
     name = plain_name(symbol)
     inside = re.match(rf"_Z(Z.+)E{len(name)}{re.escape(name)}(?:_\w+)?$", symbol)
     return f"{demangle(f'_{inside[1]}')}::{name}" if inside else name

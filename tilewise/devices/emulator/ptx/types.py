@@ -27,4 +27,4 @@ DTYPES: dict[str, Any] = {
 UNSIGNED: dict[int, np.dtype[Any]] = {
     x.itemsize: x for x in map(np.dtype, ("u1", "u2", "u4", "u8"))
 }
-"""The dtype that holds the bits of a value, by its bytes."""
+"""The unsigned dtype that holds the bits of a value, by the value's size in bytes."""

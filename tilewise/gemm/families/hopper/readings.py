@@ -13,11 +13,11 @@ from tilewise.gemm.pack import Packing
 from tilewise.gemm.product import A, B, Product, paired
 
 PACK_START = 0.8e-6
-"""The seconds of a launch that packs, however few bytes it copies. This is an estimate: plans for
-unaligned products were fast with it on an H100, and no record has the time of the launch itself.
+"""The fixed cost of a launch that packs a matrix, in seconds. This is an estimate: with it the
+plans for unaligned products were fast on an H100, and the launch itself was not measured.
 """
 PACK_RATE = 4.1e12
-"""The bytes a second that a launch that packs reads and writes, together, fitted on an H200."""
+"""The rate of a launch that packs, in bytes read and written a second; fitted on an H200."""
 # A kernel reads what the launch before it wrote as slowly as rows that are 32-byte aligned, though
 # copies are 128-byte aligned.
 AS_ALIGNED = 32

@@ -17,7 +17,7 @@ from tilewise.places import ITEM_SIZES, Place
 from tilewise.precision import HALVES
 
 SOURCE = SOURCES / "gemm" / "mma.cu"
-ARGUMENT = SOURCES / "gemm" / "product.cuh"  # declares the structure that the kernel takes
+HEADER = SOURCES / "gemm" / "product.cuh"  # declares Product, which the kernel takes
 GROUP = 8  # rows of tiles whose blocks run together, to share in L2
 LARGEST = 2**31 - 2**16  # the kernel counts rows, columns and k by int, up to a tile past the end
 DEEPEST = max(tiles.block_k for tiles in TILES)
@@ -284,7 +284,7 @@ def _multiply(
             "count": lines,
         }  # fmt: skip
     types = {"In": "u16", "Out": TYPES[out.out_dtype], "Real": "float"}
-    given = layout(ARGUMENT, "Product", **types).pack({
+    given = layout(HEADER, "Product", **types).pack({
         **fields,
         "c": batched_matrix(out.c, Place(C)), "d": batched_matrix(out.d, sums or Place(D)),
         "part_stride": splitk.elements(p), "m": p.m, "n": p.n, "k": k, "columns": out.n,

@@ -24,7 +24,7 @@ from tilewise.places import ITEM_SIZES, Place, TensorMap
 
 FOLDER = SOURCES / "gemm"
 FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}
-ARGUMENT = FOLDER / "product.cuh"  # declares the structure that the kernels take
+HEADER = FOLDER / "product.cuh"  # declares Product, which the kernels take
 GROUP = 8  # rows of tiles whose blocks run together, to share in L2
 LARGEST = 2**31 - 2**16  # the kernels count rows, columns and k by unsigned int, past the end too
 
@@ -134,7 +134,7 @@ def _multiply(choice: Choice, places: dict[int, Place], sums: Place | None, chip
     k = 0 if product.alpha == 0 else product.k
     out = product if sums is None else splitk.part_of(product)
     types = dict.fromkeys(("In", "Out", "Real"), REAL[product.dtype])
-    given = layout(ARGUMENT, "Product", **types).pack({
+    given = layout(HEADER, "Product", **types).pack({
         "a": _operand(places[A], product.a, of_a), "b": _operand(places[B], product.b, of_b),
         "c": batched_matrix(out.c, Place(C)), "d": batched_matrix(out.d, sums or Place(D)),
         "part_stride": out.batch * out.m * out.n,

@@ -21,7 +21,7 @@ from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
 
 FOLDER = SOURCES / "gemm"
-ARGUMENT = FOLDER / "thin_real.cuh"  # declares the structure that the kernels take
+HEADER = FOLDER / "thin_real.cuh"  # declares Product, which the kernels take
 WARPS = 8  # as in the kernels
 ROWS = 4  # rows of a K-major matrix that a warp reads at once
 DEEP = {1: 8, 2: 8, 4: 8, 8: 4}  # k of an MN-major matrix read at once, by the thin matrix's rows
@@ -251,7 +251,7 @@ def _packed(product: Product, view: View, division: Division) -> Packed:
     """Return the bytes of the kernels' argument, for a product whose A is the thin matrix."""
     few, is_divided = view.few, division.parts > 1
     out = splitk.part_of(product) if is_divided else product
-    return layout(ARGUMENT, "Product", real=REAL[product.dtype]).pack({
+    return layout(HEADER, "Product", real=REAL[product.dtype]).pack({
         **view.fields(out), "d": Place(WORKSPACE if is_divided else D),
         "few": Place(A if view.is_swapped else B),
         "few_pitch": few.row_stride, "few_along": few.column_stride, "few_step": few.batch_stride,
