@@ -446,6 +446,41 @@ def test_hardware_is_looked_for_first(
     assert not found.out
 
 
+def test_a_slow_run_of_every_block_is_told(
+    profile: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text("""extern "C" __global__ void last(int* x) { x[0] = blockIdx.x; }
+    extern "C" __global__ void loaded(int* x) { if (x[blockIdx.x] == 0) x[blockIdx.x] = 1; }""")
+    monkeypatch.setattr("tilewise.cli.commands.profile.PATIENCE", 0)
+    few = profile(f"{path}:last", "--grid", 5000, "--block", 32, "--args", "zeros:1")
+    assert (few.code, few.err) == (0, "")  # one block was run
+    words = (f"{path}:loaded", "--grid", 5000, "--block", 32, "--args", "zeros:5000")
+    found = profile(*words)
+    assert found.code == 0
+    assert re.fullmatch(
+        rf"tilewise: profiling {re.escape(str(path))}:loaded: every block is run \(.+: what was "
+        r"loaded .+\): 512 of 5,000 took 0 s, and all would take about \d+ s; a smaller --grid has "
+        r"fewer, and --limit seconds=MOST stops it \(now after 60 s\)\n",
+        found.err,
+    )
+    assert not profile(*words, "--whole").err  # as asked
+    assert profile(*words, "--no-limits").err.endswith("--limit seconds=MOST stops it\n")
+    monkeypatch.setattr("tilewise.cli.commands.profile.PATIENCE", 60)
+    assert not profile(*words).err
+
+
+@thorough
+def test_more_blocks_than_are_told_apart_are_told(profile: Tilewise, tmp_path: Path) -> None:
+    path = tmp_path / "own.cu"
+    path.write_text('extern "C" __global__ void one(int* x) { x[0] = 1; }')
+    words = ("--grid", 2**28 + 1, "--block", 32, "--args", "zeros:1", "--limit", "seconds=4")
+    found = profile(f"{path}:one", *words)
+    assert found.code == 1
+    assert "every block is run (there are more than 268,435,456 blocks)" in found.err
+    assert "stopped: limit of 4 seconds" in found.err
+
+
 def test_interrupted(profile: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

@@ -89,6 +89,7 @@ def profile_prepared(
     checks: str = "raise",
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
 ) -> Profile:
     """Count what a launch does whose description was read from text.
 
@@ -98,6 +99,8 @@ def profile_prepared(
         The launch, whose empty arrays count as uninitialised.
     checks, whole, progress
         The arguments of :func:`profile_launch`.
+    note : callable, optional
+        As in :func:`profile`.
 
     Raises
     ------
@@ -109,7 +112,7 @@ def profile_prepared(
         prepared.grid, prepared.block, args, prepared.shared, checks,
         limits=prepared.kernel.limits, cooperative=prepared.cooperative,
     )  # fmt: skip
-    how = partial(emulator.profile, whole=whole)
+    how = partial(emulator.profile, whole=whole, note=note)
     found = _profile(prepared.kernel, prepared.compiled, launch, emulator, how)
     host = tuple(x.to_numpy() if isinstance(x, EmulatorArray) else x for x in args)
     return replace(found, case=replace(found.case, args=host))
@@ -152,6 +155,7 @@ def profile(
     checks: str = "raise",
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    note: Callable[[str], None] | None = None,
     **launch: Never,
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C with random matrices.
@@ -185,6 +189,8 @@ def profile(
         Whether to run every block, and check the result. A small product is run whole in any case.
     progress : callable, optional
         A function that is called with the number of blocks that are counted, and of all blocks.
+    note : callable, optional
+        A function that is called with the reason, if every block is to be run without ``whole``.
 
     Returns
     -------
@@ -231,7 +237,7 @@ def profile(
         drawn = product.drawn(seed)  # what it does depends on loaded values, so it needs numbers
     except MemoryError as error:
         raise MemoryError(f"{why}{error}") from None
-    return _count(drawn, emulator, checks, partial(emulator.profile, whole=whole))
+    return _count(drawn, emulator, checks, partial(emulator.profile, whole=whole, note=note))
 
 
 def check_product(

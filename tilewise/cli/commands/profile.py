@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -42,7 +44,58 @@ from tilewise.cli.commands.sources import (
 )
 
 if TYPE_CHECKING:
+    from tilewise.kernel import Kernel
+    from tilewise.ladder.rungs import Rung
     from tilewise.lens.profile import Profile
+
+PATIENCE = 2.0
+"""The seconds of a run of every block after which it is said."""
+
+
+class _Slow:
+    """Says once, on standard error, that every block is run, where that takes its time.
+
+    Parameters
+    ----------
+    target : str
+    ways : str
+        How the user limits it.
+    bar : callable or None
+        A function that shows how many blocks are done, and how many there are.
+    """
+
+    def __init__(self, target: str, ways: str, bar: Callable[[int, int], None] | None) -> None:
+        self.target, self.ways, self.bar = target, ways, bar
+        self.why, self.begun = "", 0.0
+
+    def note(self, why: str) -> None:
+        self.why, self.begun = why, time.monotonic()
+
+    def progress(self, done: int, blocks: int) -> None:
+        if self.bar is not None:
+            self.bar(done, blocks)
+        took = time.monotonic() - self.begun
+        if not self.why or took < PATIENCE or done == blocks:
+            return
+        print(
+            f"tilewise: profiling {self.target}: every block is run ({self.why}): {done:,} of "
+            f"{blocks:,} took {took:.0f} s, and all would take about {took * blocks / done:,.0f} "
+            f"s; {self.ways}",
+            file=sys.stderr,
+        )
+        self.why = ""
+
+
+def _ways(kernel: Kernel | Rung, has_grid: bool) -> str:
+    """Return how a run of every block is limited."""
+    from tilewise.ladder.rungs import Rung
+
+    way = f"a smaller {'--grid has' if has_grid else '-m and -n have'} fewer"
+    if isinstance(kernel, Rung):
+        return way
+    seconds = None if kernel.limits is None else kernel.limits.seconds
+    now = "" if seconds is None else f" (now after {seconds:g} s)"
+    return f"{way}, and --limit seconds=MOST stops it{now}"
 
 
 def profile(
@@ -136,9 +189,12 @@ def profile(
     if hardware:
         nsight.require()
     found = []
-    for target, count in zip(targets, counts, strict=True):
-        with show.counting(f"profiling {target}") as progress:
-            found.append(count(checks="collect", whole=whole, progress=progress))
+    for target, kernel, count in zip(targets, kernels, counts, strict=True):
+        with show.counting(f"profiling {target}") as bar:
+            slow = _Slow(target, _ways(kernel, asked.is_there), bar)
+            found.append(count(
+                checks="collect", whole=whole, progress=slow.progress, note=slow.note
+            ))  # fmt: skip
     compared: list[Any] = []
     if hardware:
         with show.progress(None, "running ncu"):

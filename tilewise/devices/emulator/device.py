@@ -117,7 +117,13 @@ class Emulator:
         """
         return self._launch(compiled, launch, self._run, is_counting=launch.counts)
 
-    def profile(self, compiled: Compiled, launch: Launch, whole: bool = False) -> LaunchReport:
+    def profile(
+        self,
+        compiled: Compiled,
+        launch: Launch,
+        whole: bool = False,
+        note: Callable[[str], None] | None = None,
+    ) -> LaunchReport:
         """Return the report of a launch, even if the grid is too large to be run; no array changes.
 
         One block of each kind is run, and its counts multiplied: blocks are of one kind where it
@@ -130,6 +136,8 @@ class Emulator:
         launch : Launch
         whole : bool
             Run every block.
+        note : callable, optional
+            Called with the reason, if every block is to be run that was not asked for.
 
         Raises
         ------
@@ -142,6 +150,8 @@ class Emulator:
                 return self.sample(compiled, launch)
             except UnlikeBlocksError as error:
                 remark = (f"every block was run: {error}",)
+                if note is not None:
+                    note(str(error))
         report = self._launch(compiled, launch, self._run, is_mapping=True)
         return replace(report, remarks=(*report.remarks, *remark))
 
