@@ -83,7 +83,9 @@ class Variables(MutableMapping[str, Any]):
         # known.
         self._waiting: dict[str, Any] = {} if given is None else dict(given._waiting)
         self._held: list[Any] = []  # the arrays that pointers point to
-        self._pointing: dict[str, Any] = {}  # those that variables point to now, by their names
+        self._pointing: dict[
+            str, Any
+        ] = {}  # the arrays whose addresses pointers have, by the variables' names
         if given is not None:
             self._held += given._held
             self._pointing |= given._pointing

@@ -135,6 +135,12 @@ __global__ void scale_rows(int m, int n, const float* s, const float* x, float* 
     [
         ("index", ONE_DIMENSION, [5, 70, 261, 517, 773], "y[5], is 8.0, and"),
         ("coalescing", TWO_DIMENSIONS, [3 * 64, 3 * 64 + 1], "y[3][0], is"),
+        (
+            "index",
+            ONE_DIMENSION.replace("i % 256 == 5", "0"),
+            [70],
+            "1 of 1,024 elements of y is wrong. y[70] was never written, and should be",
+        ),
     ],
 )
 def test_wrong_elements_of_an_exercise_are_marked(

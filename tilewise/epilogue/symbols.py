@@ -155,7 +155,7 @@ class Symbol:
         if method != "__call__":
             name = f"numpy.{ufunc.__name__}"
             fail(f"{name}.{method} can't be traced", f"{name} of values of the epilogue can")
-        _without(ufunc.__name__, given)
+        _refuse_keywords(ufunc.__name__, given)
         if operation == "square":
             return self * self
         if operation.startswith("greater"):
@@ -226,8 +226,8 @@ class Symbol:
         return f"<a value of an epilogue: {self.operation}>"
 
 
-def _without(name: str, given: Mapping[str, Any]) -> None:
-    """Raise TraceError for keywords of a function of NumPy's that is traced without them."""
+def _refuse_keywords(name: str, given: Mapping[str, Any]) -> None:
+    """Raise TraceError if a call of a NumPy function has keywords, which are not traced."""
     if given:
         listed = ", ".join(f"{keyword}=" for keyword in given)
         fail(f"numpy.{name} can't be traced with {listed}", f"numpy.{name} without that can")
@@ -239,12 +239,12 @@ _MISSING = object()
 def _clipped(
     x: Any, a_min: Any = _MISSING, a_max: Any = _MISSING, out: Any = None, **given: Any
 ) -> Any:
-    """Return what :func:`numpy.clip` does: NaN stays, and a bound of None is none."""
+    """Trace :func:`numpy.clip`: NaN stays NaN, and a bound that is None has no effect."""
     if out is not None:
         given["out"] = out
     if a_min is a_max is _MISSING:
         a_min, a_max = given.pop("min", None), given.pop("max", None)
-    _without("clip", given)
+    _refuse_keywords("clip", given)
     if a_min is _MISSING or a_max is _MISSING:
         fail("numpy.clip has one bound", "numpy.clip(x, low, None) and clip(x, None, high) can")
     if a_min is not None:

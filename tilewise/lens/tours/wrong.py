@@ -50,11 +50,16 @@ def stops(trace: Mapping[str, Any]) -> Iterator[Stop]:
     at = f"[{places[first]}]" if array.get("flat") else f"[{i}][{j}]"
     value, right = wrong["computed"][first], wrong["right"][first]
     is_what = "was never written" if value is None else f"is {value}"
-    which = "The first of this block's" if own else "The first"
+    text = f"{told(trace)} {name}{at} {is_what}, and should be {right}."
+    if len(wrong["at"]) > 1:
+        which = "The first of this block's" if own else "The first"
+        text = (
+            f"{told(trace)} {which}, {name}{at}, {is_what}, and should be {right}. Choose another "
+            "to see what it should be."
+        )
     yield Stop(
         len(run.steps) - 1, f"Wrong elements of {name}",
-        f"{told(trace)} {which}, {name}{at}, {is_what}, and should be {right}. Choose another to "
-        "see what it should be.",
+        text,
         (array["name"], "story", "source"), block=run.number,
         mark={"array": array["name"], "at": places[first]},
     )  # fmt: skip
