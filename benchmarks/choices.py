@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--multiple", type=int, default=8, help="of which sizes are multiples")
+    parser.add_argument("--multiple", type=int, default=8, help="sizes are multiples of it")
     names = [family.name for family in FAMILIES]
     parser.add_argument("--family", choices=names, help="time the ways of this one alone")
     parser.add_argument(

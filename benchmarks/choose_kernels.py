@@ -218,7 +218,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
     parser.add_argument("records", nargs="+", type=Path)
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
-    parser.add_argument("--add", type=int, default=0, help="ways to the present ones; 0: all anew")
+    parser.add_argument(
+        "--add", type=int, default=0, help="ways to add to the present ones; 0: choose anew"
+    )
     parser.add_argument("--kept", type=float, default=0.0, help="share of the records' products")
     parser.add_argument("--products", type=int, default=800, help="drawn for each layout")
     parser.add_argument("--seed", type=int, default=5)

@@ -43,9 +43,16 @@ def add_timing(parser: argparse.ArgumentParser, *, rounds: int, seconds: float) 
 
 
 def add_fit(parser: argparse.ArgumentParser, *, folds: int) -> None:
-    """Add the records that a model is fitted to, ``--check``, and ``--folds``."""
+    """Add the arguments of a fit: the records, ``--check`` and ``--folds``.
+
+    Parameters
+    ----------
+    parser : argparse.ArgumentParser
+    folds : int
+        The default number of parts of the cross-validation.
+    """
     parser.add_argument("records", type=Path, nargs="+", metavar="RECORD")
-    parser.add_argument("--check", action="store_true", help="only say how far off the model is")
+    parser.add_argument("--check", action="store_true", help="fit nothing; print the model's error")
     parser.add_argument(
         "--folds",
         type=int,
@@ -55,7 +62,7 @@ def add_fit(parser: argparse.ArgumentParser, *, folds: int) -> None:
 
 
 def check_timing(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    """End the process with a message if ``--rounds`` or ``--seconds`` can't be measured with."""
+    """End the process with a message if ``--rounds`` or ``--seconds`` is out of range."""
     if options.rounds < 1 or not 0 < options.seconds < math.inf:
         parser.error("--rounds must be at least 1, and --seconds must be above 0")
 
@@ -68,16 +75,16 @@ def separated_by_commas(
     Parameters
     ----------
     kind : callable
-        Makes a value of a word. Values of ``int`` must be at least 1.
+        Converts a word to a value. If it is ``int``, values must be at least 1.
     known : sequence, optional
-        The values that the option takes; by default all.
+        The values that the option takes; by default any.
     """
 
     def read(text: str) -> list[Any]:
         found = [kind(word) for word in text.split(",")]
         for each in found:
             if (known and each not in known) or (kind is int and each < 1):
-                raise argparse.ArgumentTypeError(f"{each!r} is none of those that there are")
+                raise argparse.ArgumentTypeError(f"{each!r} is not a value of this option")
         return found
 
     return read

@@ -49,7 +49,7 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     names = [case.name for case in CASES]
     found.add_argument("--cases", nargs="+", choices=names, default=names, metavar="CASE")
     found.add_argument(
-        "--compile", type=int, default=0, metavar="N", help="so many products by torch.compile too"
+        "--compile", type=int, default=0, metavar="N", help="time N products by torch.compile too"
     )
     found.add_argument("--backend", default="inductor", help="of torch.compile")
     options = checked(found, arguments)

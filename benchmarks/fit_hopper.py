@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
     parser.add_argument("records", nargs="+", type=Path)
     parser.add_argument(
-        "--counts", nargs="+", type=float, metavar="N", help="what a product of each record counts"
+        "--counts", nargs="+", type=float, metavar="N", help="weights of each record's products"
     )
     parser.add_argument("--folds", type=int, default=4, help="0 for none")
     parser.add_argument("--seed", type=int, default=7, help="of the folds")

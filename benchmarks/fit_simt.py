@@ -216,9 +216,11 @@ def main() -> None:
     """Fit the constants of each dtype, and print them with the regrets."""
     parser = parser_of(__doc__)
     parser.add_argument("record", type=Path, nargs="?", default=RECORD)
-    parser.add_argument("--check", action="store_true", help="only say what choices of now lose")
-    parser.add_argument("--folds", type=int, default=4, help="shares that the others foretell")
-    parser.add_argument("--worst", type=int, default=0, metavar="N", help="name so many products")
+    parser.add_argument("--check", action="store_true", help="fit nothing; print the regret")
+    parser.add_argument("--folds", type=int, default=4, help="parts of the cross-validation")
+    parser.add_argument(
+        "--worst", type=int, default=0, metavar="N", help="print the N worst products"
+    )
     options = parser.parse_args()
     record = json.loads(options.record.read_text(encoding="utf-8"))
     for dtype in COSTS:

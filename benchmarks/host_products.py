@@ -37,7 +37,7 @@ def main() -> int:
     add_json(parser)
     parser.add_argument("--larger", action="append", default=[], metavar="DTYPE:SIZE")
     parser.add_argument("--budget", default="20GB", help="of the GPU's memory, for --larger")
-    parser.add_argument("--warm", action="store_true", help="--larger: each once before")
+    parser.add_argument("--warm", action="store_true", help="with --larger, run each once before")
     options = parser.parse_args()
     gpu = get_device("gpu")
     assert isinstance(gpu, Gpu)

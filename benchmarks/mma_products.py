@@ -353,9 +353,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         help="of --sizes, as NN,NT",
     )
     parser.add_argument("--suite", nargs="+", choices=("square", "llm"), default=[])
-    parser.add_argument("--random", type=int, default=0, metavar="N", help="so many products")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="add N random products")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--multiple", type=int, default=1, help="of which their sizes are")
+    parser.add_argument("--multiple", type=int, default=1, help="random sizes are multiples of it")
     parser.add_argument("--dtype", choices=HALVES, default="bfloat16")
     parser.add_argument("--capability", type=int, default=80, help="that tilewise plans for")
     parser.add_argument("--rivals", type=Path, default=Path(".dev/rivals"), metavar="FOLDER")

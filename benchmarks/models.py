@@ -75,7 +75,9 @@ def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     found.add_argument("--steps", type=int, default=200, help="of the losses")
     found.add_argument("--losses-context", type=int, default=256, metavar="N")
     found.add_argument("--backend", default="inductor", help="of torch.compile")
-    found.add_argument("--resume", action="store_true", help="go on with the file of --json")
+    found.add_argument(
+        "--resume", action="store_true", help="continue the record in the file of --json"
+    )
     add_run_options(found, rounds=5, seconds=0.1)
     options = checked(found, arguments)
     for name in ("batch", "context", "steps", "losses_context"):

@@ -291,9 +291,11 @@ def main() -> None:
     parser.add_argument("--dtype", choices=tuple(REAL), default="float64")
     parser.add_argument("--sizes", default=SIZES, metavar="N,N", help="that are timed")
     parser.add_argument("--layouts", default=LAYOUTS, metavar="NN,NT")
-    parser.add_argument("--random", type=int, default=0, metavar="COUNT", help="more products")
-    parser.add_argument("--ways", type=int, default=0, help="more ways that are timed, of each")
-    parser.add_argument("--seconds", type=float, default=0.03, help="of each, a round")
+    parser.add_argument(
+        "--random", type=int, default=0, metavar="COUNT", help="random products to add"
+    )
+    parser.add_argument("--ways", type=int, default=0, help="other ways of each product to time")
+    parser.add_argument("--seconds", type=float, default=0.03, help="of a round of one contender")
     add_json(parser)
     options = parser.parse_args()
     import torch

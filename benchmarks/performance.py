@@ -163,9 +163,9 @@ def _first_calls(records: Sequence[Mapping[str, Any]]) -> str:
             f"The host's time of {' or '.join(map(str, sorted(counts)))} products whose shapes all "
             "differ, one after another, so that each call plans anew. Where the cache of compiled "
             "kernels is empty, calls wait for the compiler too, which [`tilewise "
-            "warm`](matmul.md#have-no-call-wait-for-the-compiler) avoids. Hosts differ: PyTorch's "
-            "times beside ours are of the same machine and minute. `python "
-            "benchmarks/first_call.py --seed 2` draws other products."
+            "warm`](matmul.md#have-no-call-wait-for-the-compiler) avoids. Hosts differ, so PyTorch "
+            "was timed on the same machine in the same minute. `python benchmarks/first_call.py "
+            "--seed 2` draws other products."
         )
         + "\n"
         + table(heading, lines, "llllrrrrrr")

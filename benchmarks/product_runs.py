@@ -1,4 +1,4 @@
-"""Measure part by part within a time limit, and write the record anew after each part.
+"""Measure part by part within a time limit, and write the record after each part.
 
 It is what epilogues.py, invariant.py and models.py share: their options, and a run's record.
 """
@@ -29,16 +29,16 @@ class ProductRun:
     Parameters
     ----------
     options : argparse.Namespace
-        With ``limit``, the seconds after which nothing is begun, and ``json``, the record's file.
+        The options; ``limit`` is in seconds, and ``json`` the record's file or None.
     at : Stand
-        Where it is measured, and how.
+        The device, and the method of timing.
 
     Attributes
     ----------
     budget : Budget
-        It counts what was not measured because the time was up.
+        The time that is left, and the number of parts that were not measured when it was up.
     failures : list of str
-        What raised an error, and its message.
+        For each part that raised an error, its name and the error's message.
     """
 
     def __init__(self, options: argparse.Namespace, at: Stand) -> None:
@@ -100,7 +100,7 @@ def add_run_options(found: argparse.ArgumentParser, *, rounds: int, seconds: flo
 
 
 def checked(found: argparse.ArgumentParser, arguments: Sequence[str] | None) -> argparse.Namespace:
-    """Parse the command line; end the process if a time or a count can't be measured with."""
+    """Parse the command line; end the process if a time or a count is out of range."""
     options = found.parse_args(arguments)
     check_timing(found, options)
     if not options.limit > 0:

@@ -53,12 +53,12 @@ GROUPS: Mapping[str, Sequence[str]] = {
     ),
 }  # fmt: skip
 """The scripts and modules of this folder, by what they do."""
-DRAWING: Mapping[str, Mapping[Path, Sequence[Path]]] = {
+PAGES_BY_SCRIPT: Mapping[str, Mapping[Path, Sequence[Path]]] = {
     "agreement": agreement.PAGES, "climb": climb.PAGES, "host_page": host_page.PAGES,
     "mma_page": mma_page.PAGES, "model_page": model_page.PAGES, "performance": performance.PAGES,
     "projects_page": projects_page.PAGES, "roofline": roofline.PAGES,
 }  # fmt: skip
-"""The files that scripts draw from records, each with these records, by the scripts' names."""
+"""For each script that draws pages, the files that it writes, each with the records read."""
 
 HEAD = """\
 # Benchmarks
@@ -73,17 +73,17 @@ A new figure takes three steps: measure with `--json FILE`, keep the record with
 `python benchmarks/keep.py FILE`, and run the script that writes the page. Then run
 `python benchmarks/readme.py`.
 """
-OF_RECORDS = """
+HEAD_OF_RECORDS = """
 ## Records
 
-*{count} records, {megabytes:.2f} MB.* A command is the one in the record; where it wrote a file of
-another name, the file was renamed. The time is:
+*{count} records, {megabytes:.2f} MB.* The command is the one in the record; if it names another
+file, the file was renamed afterwards. The time is the first of these that the record has:
 
-- the duration of the whole command, if the record has it (`elapsed_seconds`; since 2026-11-27);
-- else "limit", after which the command began nothing more, if it was given one;
-- else "rounds", the time within the rounds of all contenders with their warm-up, without the
-  compilation and the checks before them;
-- else unknown.
+- the duration of the whole command (`elapsed_seconds`; records since 2026-11-27 have it);
+- "limit": the time limit of the command, which begins nothing new after it;
+- "rounds": the time of all contenders' rounds with their warm-up, without the compilation and the
+  checks before them;
+- otherwise it is unknown.
 
 """
 
@@ -101,7 +101,7 @@ def page() -> str:
     )
     records = sorted(RESULTS.glob("*.json"))
     size = 1e-6 * sum(path.stat().st_size for path in records)
-    parts.append(OF_RECORDS.format(count=len(records), megabytes=size))
+    parts.append(HEAD_OF_RECORDS.format(count=len(records), megabytes=size))
     parts.append(
         "| record | read by | measured on | time | command |\n| --- | --- | --- | --- | --- |\n"
     )
@@ -161,18 +161,21 @@ def _rows(record: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _figures(seconds: Any) -> int:
-    """Return how many numbers a row's times are."""
+    """Return the number of times in a row, whose dictionaries may be nested."""
     return sum(map(_figures, seconds.values())) if isinstance(seconds, dict) else 1
 
 
 def readers_of(path: Path) -> list[str]:
-    """Return links to what reads a record or shows figures of it; none if nothing does."""
+    """Return links to the pages, tests and scripts that use a record; empty if none does."""
     drawn = [
-        file for pages in DRAWING.values() for file, records in pages.items() if path in records
+        file
+        for pages in PAGES_BY_SCRIPT.values()
+        for file, records in pages.items()
+        if path in records
     ]
-    found = [file for file, names in every_name().items() if path.name in names]
-    # The scripts that draw those pages, and that which makes the record, are not counted.
-    others = [HERE / f"{name}.py" for name in (*DRAWING, "readme")]
+    found = [file for file, names in json_names_by_file().items() if path.name in names]
+    # These do not count as readers: the scripts that draw the pages, and the one that measured.
+    others = [HERE / f"{name}.py" for name in (*PAGES_BY_SCRIPT, "readme")]
     others += [ROOT / x for x in re.findall(r"benchmarks/\w+\.py", commands_of(read(path))[-1])]
     links = [
         f"[{_short(x)}](../{x.relative_to(ROOT)})"
@@ -182,14 +185,14 @@ def readers_of(path: Path) -> list[str]:
     is_input = re.compile(rf"(?<!--json ){re.escape(path.name)}\b")
     makes = [
         other.stem
-        for other, commands in every_command().items()
+        for other, commands in commands_by_record().items()
         if other != path and any(map(is_input.search, commands))
     ]
     return [*links, *(f"the command of {name}" for name in makes)]
 
 
 @cache
-def every_command() -> dict[Path, list[str]]:
+def commands_by_record() -> dict[Path, list[str]]:
     """Return the commands that made each record."""
     return {path: commands_of(read(path)) for path in sorted(RESULTS.glob("*.json"))}
 
@@ -199,8 +202,8 @@ def _short(file: Path) -> str:
 
 
 @cache
-def every_name() -> dict[Path, set[str]]:
-    """Return the names of JSON files that each page links to in results/, or code contains."""
+def json_names_by_file() -> dict[Path, set[str]]:
+    """Return the names of the JSON files that each page links to, or that each script contains."""
     files = [*DOCS.glob("*.md"), *(ROOT / "tests").rglob("*.py"), *HERE.glob("*.py")]
     return {
         file: set(re.findall(

@@ -15,17 +15,17 @@ if TYPE_CHECKING:
 
 
 def operand_sets(shape: Shape, dtype: str, gpu: Gpu, seed: int = 0) -> list[Operands]:
-    """Return as many sets of random operands of one product as the L2 cache can't hold.
+    """Return sets of random operands of one product, which together do not fit the L2 cache.
 
     Parameters
     ----------
     shape : Shape
     dtype : str
-        Of A and B.
+        The dtype of A and B.
     gpu : Gpu
-        Its L2 cache is meant; the operands are made on PyTorch's current device.
+        The GPU whose L2 cache is too small for the sets. They are made on PyTorch's current device.
     seed : int
-        Of PyTorch's generator.
+        The seed of PyTorch's generator.
     """
     import torch  # the module is imported without PyTorch too
 

@@ -51,8 +51,8 @@ def test_what_is_asked_for() -> None:
     ("words", "why"),
     [
         ("", "there is nothing to time"),
-        ("--sizes 0", "--sizes: 0 is none"),
-        ("--sizes 8 --layouts NX", "'NX' is none"),
+        ("--sizes 0", "--sizes: 0 is not a value of this option"),
+        ("--sizes 8 --layouts NX", "'NX' is not a value of this option"),
         ("--random 2 --multiple 0", "multiple is 0"),
         ("--sizes 8 --rounds 0", "must be above 0"),
         ("--sizes 8 --resume", "--resume goes on with the FILE"),
