@@ -32,7 +32,7 @@ def test_each_script_is_in_one_group_and_described_by_a_sentence() -> None:
 
 @pytest.mark.parametrize("path", sorted(BENCHMARKS.glob("*.py")), ids=lambda path: path.stem)
 def test_each_command_parses_its_command_line(path: Path) -> None:
-    """So that ``--help`` says what it does, and does nothing."""
+    """Its ``--help`` then describes it, and measures or writes nothing."""
     tree = ast.parse(path.read_text("utf-8"))
     called = {
         node.func.id
@@ -89,13 +89,13 @@ def test_the_time_is_what_the_record_says(record: dict[str, Any], told: str) -> 
 
 
 def test_records_have_their_commands_duration() -> None:
-    """In seconds, from the command's beginning to the record that is written."""
+    """The duration is in seconds, from the import of tilewise to the writing of the record."""
     first, second = (provenance()["elapsed_seconds"] for _ in range(2))
     assert 0 <= first <= second
 
 
 def test_the_model_of_grouped_products_chooses_better_than_chance() -> None:
-    """Of the tiles that were timed, by benchmarks/fit_grouped.py and its record."""
+    """Its choices among the timed tiles lose less than a random choice does on average."""
     pytest.importorskip("torch", reason="torch is not installed")
     fit = script("fit_grouped.py")
     products = fit["read"](fit["RECORD"])

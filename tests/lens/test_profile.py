@@ -461,7 +461,7 @@ def test_a_slow_run_of_every_block_is_told(
     assert re.fullmatch(
         rf"tilewise: profiling {re.escape(str(path))}:loaded: every block is run \(.+: what was "
         r"loaded .+\): 512 of 5,000 took 0 s, and all would take about \d+ s; a smaller --grid has "
-        r"fewer, and --limit seconds=MOST stops it \(now after 60 s\)\n",
+        r"fewer blocks, and --limit seconds=MOST stops it \(now after 60 s\)\n",
         found.err,
     )
     assert not profile(*words, "--whole").err  # as asked

@@ -49,29 +49,32 @@ if TYPE_CHECKING:
     from tilewise.lens.profile import Profile
 
 PATIENCE = 2.0
-"""The seconds of a run of every block after which it is said."""
+"""The seconds after which a run of every block is announced on standard error."""
 
 
-class _Slow:
-    """Says once, on standard error, that every block is run, where that takes its time.
+class _SlowRunNotice:
+    """Print once, on standard error, that every block is run, if that takes more than PATIENCE.
 
     Parameters
     ----------
     target : str
-    ways : str
-        How the user limits it.
+        The kernel's name on the command line.
+    advice : str
+        How the user can limit the run.
     bar : callable or None
-        A function that shows how many blocks are done, and how many there are.
+        A function that shows the progress: the number of blocks that are done, and of all blocks.
     """
 
-    def __init__(self, target: str, ways: str, bar: Callable[[int, int], None] | None) -> None:
-        self.target, self.ways, self.bar = target, ways, bar
+    def __init__(self, target: str, advice: str, bar: Callable[[int, int], None] | None) -> None:
+        self.target, self.advice, self.bar = target, advice, bar
         self.why, self.begun = "", 0.0
 
     def note(self, why: str) -> None:
+        """Begin a run of every block, for a reason."""
         self.why, self.begun = why, time.monotonic()
 
     def progress(self, done: int, blocks: int) -> None:
+        """Show the progress, and print the notice if it is due."""
         if self.bar is not None:
             self.bar(done, blocks)
         took = time.monotonic() - self.begun
@@ -80,17 +83,17 @@ class _Slow:
         print(
             f"tilewise: profiling {self.target}: every block is run ({self.why}): {done:,} of "
             f"{blocks:,} took {took:.0f} s, and all would take about {took * blocks / done:,.0f} "
-            f"s; {self.ways}",
+            f"s; {self.advice}",
             file=sys.stderr,
         )
         self.why = ""
 
 
-def _ways(kernel: Kernel | Rung, has_grid: bool) -> str:
-    """Return how a run of every block is limited."""
+def _advice(kernel: Kernel | Rung, has_grid: bool) -> str:
+    """Return how the user can limit a run of every block, as a clause."""
     from tilewise.ladder.rungs import Rung
 
-    way = f"a smaller {'--grid has' if has_grid else '-m and -n have'} fewer"
+    way = f"a smaller {'--grid has' if has_grid else '-m and -n have'} fewer blocks"
     if isinstance(kernel, Rung):
         return way
     seconds = None if kernel.limits is None else kernel.limits.seconds
@@ -191,7 +194,7 @@ def profile(
     found = []
     for target, kernel, count in zip(targets, kernels, counts, strict=True):
         with show.counting(f"profiling {target}") as bar:
-            slow = _Slow(target, _ways(kernel, asked.is_there), bar)
+            slow = _SlowRunNotice(target, _advice(kernel, asked.is_there), bar)
             found.append(count(
                 checks="collect", whole=whole, progress=slow.progress, note=slow.note
             ))  # fmt: skip
