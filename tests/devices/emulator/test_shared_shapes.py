@@ -71,6 +71,25 @@ def test_the_player_marks_the_element(emulator: Device) -> None:
     assert (last["fault"]["array"], last["fault"]["at"]) == ("as", 1 * 20 + 1 * 5)
 
 
+@pytest.mark.parametrize("shape", [(4, 8), (32,)])
+def test_a_page_tells_it_from_an_argument_of_the_same_name(shape: tuple[int, ...]) -> None:
+    source = """
+    __device__ __noinline__ void f(int i) {
+        __shared__ volatile float t[4][8];
+        t[i][threadIdx.x] = i;
+    }
+    extern "C" __global__ void k(float* t, double* x, int i) {
+        f(i);
+        x[threadIdx.x] = *(double*)(t + 9);
+    }"""
+    args = np.zeros(shape, np.float32), np.zeros(8), 1
+    found = Kernel(source, "k").watch(1, 8, args)
+    assert found.fault is not None
+    assert found.fault.findings[-1].kind == "misaligned"
+    fault = found.trace.to_dict()["blocks"][0]["steps"][-1]["fault"]
+    assert (fault["space"], fault["array"], fault["at"]) == ("global", "t", 9)
+
+
 @pytest.mark.parametrize(
     ("declared", "element", "index"),
     [

@@ -201,9 +201,9 @@ class Machine:
         symbol, start = self.program.shared_variable(offset)
         number = (offset - start) // element
         if not symbol:
-            return Place("shared memory", number)
+            return Place("shared memory", number, is_shared=True)
         name = self.program.shared_names[symbol]
-        return Place(name, self.setup.shapes.index(symbol, number, element))
+        return Place(name, self.setup.shapes.index(symbol, number, element), is_shared=True)
 
     # Running
 

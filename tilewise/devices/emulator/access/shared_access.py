@@ -198,7 +198,7 @@ class SharedAccess:
     def _place_in(self, start: int, address: int) -> Place:
         """Return an address as an element of the variable that begins at ``start``."""
         array = self.machine.shared_place(start, self.dtype.itemsize).array
-        return Place(array, (address - start) // self.dtype.itemsize)
+        return Place(array, (address - start) // self.dtype.itemsize, is_shared=True)
 
     def _range(self, name: str) -> tuple[int, int]:
         """Return the first byte and the end of a variable."""

@@ -30,6 +30,7 @@ class Noted:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._last: tuple[int, int] | None = None  # an instruction and a lane
+        self._is_shared = False
         self._attempt: Attempt | None = None
         add = machine.faults.add
 
@@ -38,6 +39,7 @@ class Noted:
             place: Place | None = None, others: int = 0,
         ) -> None:  # fmt: skip
             self._last, self._attempt = (site.instruction, lane), None
+            self._is_shared = place is not None and place.is_shared
             add(kind, site, message, geometry, lane, place, others)
 
         machine.faults.add = noted  # type: ignore[method-assign]
@@ -82,13 +84,13 @@ class Noted:
             return "", 0
         machine = self.machine
         for name, start in machine.program.shared_offsets.items():
-            if machine.program.shared_names[name] != array:
+            if not self._is_shared or machine.program.shared_names[name] != array:
                 continue
             number = machine.setup.shapes.number(name, index)
             if number is not None:
                 return "shared", start + number * machine.ops[op].element
         for allocation in machine.memory.all():
-            if allocation.name == array:
+            if not self._is_shared and allocation.name == array:
                 at = index if isinstance(index, tuple) else (index,)
                 apart = sum(i * pitch for i, pitch in zip(at, allocation.pitches, strict=False))
                 return "global", allocation.base + apart

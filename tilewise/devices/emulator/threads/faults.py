@@ -35,6 +35,8 @@ class Place:
 
     array: str | None
     index: int | tuple[int, ...] | None
+    is_shared: bool = False
+    """Whether it is shared memory, whose arrays may have the names of others."""
 
     def __str__(self) -> str:
         if self.array is None:
