@@ -11,8 +11,10 @@ import pytest
 from commands import PLACE, SIGNATURE, RunWatch
 from player import Open, classes, seek
 
+from tilewise.errors import RaceError
 from tilewise.exercises.cases import make
 from tilewise.exercises.catalogue import find
+from tilewise.exercises.running import run
 from tilewise.kernel import Kernel
 from tilewise.ladder.problem import random_problem
 from tilewise.lens.tours.find import tour_of
@@ -164,6 +166,53 @@ def test_wrong_elements_of_an_exercise_are_marked(
     assert classes(tab, ".of-y .grid .cell", "wrong") == wrong
     tab.hover(f".of-y .grid .cell >> nth={wrong[0]}")
     assert "right would be" in tab.inner_text("#tip")
+
+
+LOST = """__global__ void count_positive(int n, const float* x, int* count)
+{
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n && x[i] > 0) {
+        *count += 1;
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("of_a_block", ["", "threadIdx.x == 5 && "])
+def test_races_in_global_memory_are_found_as_a_grade_finds_them(of_a_block: str) -> None:
+    """Those between blocks are no fault of any block that is recorded by itself."""
+    exercise = find("bug-atomic")
+    case = make(exercise, exercise.tests[0])
+    own = LOST.replace("(i <", f"({of_a_block}i <")
+    found = watch_case(Kernel(own, exercise.kernel), case)
+    graded = run(exercise, own)[1][0].findings
+    assert graded
+    assert isinstance(found.fault, RaceError)
+    assert found.fault.findings == graded
+    assert found.trace.fault is None
+    assert found.trace.to_dict()["wrong"]["array"] == "count"
+    assert "FAULT: " in repr(found)
+
+
+def test_a_right_count_has_no_races() -> None:
+    exercise = find("bug-atomic")
+    right = LOST.replace("*count += 1", "atomicAdd(count, 1)")
+    found = watch_case(Kernel(right, exercise.kernel), make(exercise, exercise.tests[0]))
+    assert found.correct
+    assert found.fault is None
+
+
+def test_races_of_an_exercise_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:
+    (tmp_path / "own.cu").write_text(LOST)
+    words = ("own.cu:count_positive", "--exercise", "bug-atomic")
+    code, out, err = run_watch(*words, "--trace", "t.json")
+    assert code == 1
+    assert "the worst is count[0], which is 1 and should be 519" in " ".join(out.split())
+    assert "own.cu:5: " in err
+    assert "race" in err
+    assert json.loads((tmp_path / "t.json").read_text())["wrong"]["array"] == "count"
+    code, out, _ = run_watch(*words, "--json")
+    assert (code, json.loads(out)["kind"]) == (1, "RaceError")
 
 
 def test_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:

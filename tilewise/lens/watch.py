@@ -11,7 +11,7 @@ from typing import Any, Never
 from tilewise.devices.arguments import bind
 from tilewise.devices.emulated import emulator
 from tilewise.devices.emulator import Emulator, EmulatorArray
-from tilewise.errors import CheckError
+from tilewise.errors import CheckError, RaceError
 from tilewise.exercises.cases import Case
 from tilewise.kernel import Kernel
 from tilewise.ladder.prepared import arch_of, check_sizes, dtype_of, kernel_of
@@ -57,17 +57,23 @@ class Watch(Paged):
         The elements of C that the kernel did not change; None if none is known.
     compared : tuple of Compared
         The comparisons of a launch's arrays with their expected values; empty if none is expected.
+    races : RaceError or None
+        The races in global memory that a test of an exercise has; None if it has none.
     """
 
     trace: Trace
     check: Check | None = None
     untouched: Untouched | None = None
     compared: tuple[Compared, ...] = ()
+    races: RaceError | None = None
 
     @property
     def fault(self) -> CheckError | None:
-        """The error of the fault at which the page ends; None if no check found one."""
-        return self.trace.fault
+        """The error of the fault at which the page ends, or :attr:`races`; None if there is none.
+
+        Races in global memory are found when the launch has ended: the page does not end at them.
+        """
+        return self.trace.fault or self.races
 
     @property
     def verdict(self) -> Verdict | None:
@@ -301,6 +307,7 @@ def watch_case(kernel: Kernel, case: Case, *, blocks: Sequence[Dim3] = ()) -> Wa
     -------
     Watch
         The recording, with the test's arrays compared; the page marks elements that are wrong.
+        Races in global memory are looked for as they are for a grade.
 
     Raises
     ------
@@ -322,19 +329,25 @@ def watch_case(kernel: Kernel, case: Case, *, blocks: Sequence[Dim3] = ()) -> Wa
             place, kernel, compiled, launch, case.names, blocks, stops_at_fault=True
         )  # fmt: skip
 
-    def whole() -> dict[str, EmulatorArray]:
+    def whole() -> tuple[dict[str, EmulatorArray], RaceError | None]:
         place, launch = fresh()
         args, arrays = put(place, launch.args, case.names)
         place.launch(compiled, replace(launch, args=args))
-        return {name: there for name, there, _ in arrays}
+        # Without a fault so far, what is found now are races in global memory.
+        again, launch = fresh()
+        args, _ = put(again, launch.args, case.names)
+        launch = replace(launch, args=args, checks="collect", global_races=True, counts=False)
+        races = again.launch(compiled, launch).findings
+        return {name: there for name, there, _ in arrays}, RaceError(races) if races else None
 
-    trace, arrays = _seen(recorded, blocks, whole, lambda threads: True)
-    if arrays is None:
+    trace, found = _seen(recorded, blocks, whole, lambda threads: True)
+    if found is None:
         return Watch(page(trace.to_dict()), trace)
+    arrays, races = found
     compared, wrong = compare_arrays(case.expected, arrays)
     if wrong is not None:
         trace = replace(trace, data={**trace.data, "wrong": wrong})
-    return Watch(page(trace.to_dict()), trace, compared=compared)
+    return Watch(page(trace.to_dict()), trace, compared=compared, races=races)
 
 
 def watch_args(

@@ -248,12 +248,11 @@ def watch(
         with show.progress(None, "drawing"):
             drawn = animation.draw(pictured, gif, frames)
     written = {"page": path, "trace": trace_to, "gif": gif, "frames": frames}
-    if fault is not None:
-        if not as_json:
-            show.written(written, drawn)
-    elif as_json:
+    if as_json and fault is None:
         print_json(_document(found_each, written))
-    else:
+    elif not as_json and any(each.trace.fault for each in found_each):
+        show.written(written, drawn)
+    elif not as_json:
         show.watched(found_each, written, drawn)
     if is_opened:
         webbrowser.open(path.resolve().as_uri())
