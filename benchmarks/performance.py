@@ -149,7 +149,7 @@ def _first_calls(records: Sequence[Mapping[str, Any]]) -> str:
                 both = [run["modes"][mode][name] for name in ("ours", "torch")]
                 lines.append([
                     gpu_of(record), record["date"][:10], f"{run['dtype']}, {run['what']}", cache,
-                    *(f"{found['total']:.2f}" for found in both),
+                    *(f"{found['total']:.3f}" for found in both),
                     *(f"{found[key] * 1e3:.2f}" for key in ("median", "longest") for found in both),
                 ])  # fmt: skip
     heading = [

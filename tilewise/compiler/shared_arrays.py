@@ -172,7 +172,8 @@ def element_size(source: str, name: str) -> int:
 def macros(source: str, defines: Mapping[str, Any]) -> dict[str, str]:
     """Return the macros without parameters at the end of the source: those given, and its own.
 
-    Of ``#ifdef`` and ``#ifndef`` the side that is compiled counts; of any other condition the first.
+    Of ``#ifdef`` and ``#ifndef`` the side that is compiled counts, and of any other condition the
+    first side.
     """
     values = {name: "1" if value is True else str(value) for name, value in defines.items()}
     taken: list[bool] = []
