@@ -82,7 +82,7 @@ def test_kernels_of_one_source_are_compiled_together(monkeypatch: pytest.MonkeyP
     together = [compiler.compile(source, name) for name in names]
     assert len(seen) == 1
     for one, other in zip(alone, together, strict=True):
-        assert one == other
+        assert replace(one, macros=other.macros) == other
     assert together[1].parameters[1].declared == "long"
     # Of a template, an instance is compiled that was asked for; other options are another module.
     compiler.compile(source, "filled<3, float>")
