@@ -158,7 +158,8 @@ def test_wrong_elements_of_an_exercise_are_marked(
     trace = found.trace.to_dict()
     tour = tour_of(trace)
     size = case.arrays["y"].size
-    assert f"{len(wrong)} of {size:,} elements of y are wrong." in tour.sentences
+    verb = "is" if len(wrong) == 1 else "are"
+    assert f"{len(wrong)} of {size:,} elements of y {verb} wrong." in tour.sentences
     assert tour.stops[-1].mark == {"array": "y", "at": wrong[0]}
     assert first in tour.stops[-1].text
     tab = show(trace)
