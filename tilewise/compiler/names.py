@@ -134,10 +134,10 @@ def signature(compiled: Compiled) -> str:
     """Return a kernel's parameters as its source declares them, as ``"twice(int n, float* x)"``."""
     parts = declarations(compiled) or [_declared(x) for x in compiled.parameters]
     name = compiled.name
-    if name.endswith(")") and not name.startswith(
-        "("
-    ):  # an overload, whose name has its parameters' types
-        name = wanted(name).path + wanted(name).arguments
+    # The name of an overload ends with its parameters' types.
+    if name.endswith(")") and not name.startswith("("):
+        asked = wanted(name)
+        name = asked.path + asked.arguments
     return f"{name}({', '.join(parts)})"
 
 
