@@ -6,6 +6,7 @@ On a GPU the same tests run there, those of the Hopper kernel where it is a Hopp
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ from tilewise.gemm.grouped.tiles import FEW_GROUPS, MOST_GROUPS, Tiles
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand
 from tilewise.gemm.steps import Plan
+from tilewise.kernel import Kernel
+from tilewise.precision import HALVES
 
 pytestmark = pytest.mark.usefixtures("no_machine_code")
 
@@ -355,40 +358,28 @@ def test_mma_compiles_without_spills(tiles: MmaTiles, capability: int) -> None:
         assert -(-used.registers // 8) * 8 * tiles.threads * tiles.residents <= 65536
 
 
-BOTH = st.tuples(st.booleans(), st.booleans())
-PITCHES = st.sampled_from([1001, 1002, 1004, 1008])  # copies of 1, 2, 4 and 8 elements
-CAPABILITIES = st.sampled_from([80, 86, 89, 90, 120])
+CAPABILITIES = st.sampled_from([80, 86, 89, 90, 100, 120])
+
+
+@cache
+def kernels_by_mma(capability: int, dtype: str) -> list[Kernel]:
+    """Every kernel that a plan can ask for there."""
+    return list(mma.GroupedMma().kernels(replace(H200, capability=capability), dtype))
 
 
 @settings(examples(60, quick=2), derandomize=not is_thorough())
-@given(
-    of=st.sampled_from("mk"), pitches=st.tuples(PITCHES, PITCHES), are_k_major=BOTH,
-    sizes=st.tuples(*[st.sampled_from([1000, 1001])] * 3), capability=CAPABILITIES, data=st.data(),
-)  # fmt: skip
-def test_no_way_to_read_by_mma_spills(
-    of: str, pitches: tuple[int, int], are_k_major: tuple[bool, bool], sizes: tuple[int, int, int],
-    capability: int, data: st.DataObject,
-) -> None:  # fmt: skip
-    """Copies of single elements need so many registers that fewer blocks fit at once."""
-    a, b = (
-        Operand(pitch, 1) if is_k_major else Operand(1, pitch)
-        for pitch, is_k_major in zip(pitches, are_k_major, strict=True)
-    )
-    product = Grouped(
-        of, *sizes, 64, "bfloat16", "bfloat16", "int32", a,
-        b.transposed._replace(batch_stride=1008**2), Operand(1008, 1, 1008**2),
-    )  # fmt: skip
-    of_a, of_b = mma.matrices(product)
-    assert of_a is not None
-    assert of_b is not None
-    chip = replace(H200, capability=capability)
-    tiles = data.draw(st.sampled_from(mma.fitting(chip, FEW_GROUPS, of_a, of_b)))
-    (step,) = mma.plan(product, tiles, 132, capability >= 90).steps
+@given(capability=CAPABILITIES, dtype=st.sampled_from(HALVES), data=st.data())
+def test_no_kernel_by_mma_spills(capability: int, dtype: str, data: st.DataObject) -> None:
+    """There are thousands for each GPU: with ``--thorough`` others are drawn in each run."""
+    made = data.draw(st.sampled_from(kernels_by_mma(capability, dtype)))
     arch = f"sm_{capability}" + "a" * (capability == 90)
-    used = step.kernel.compile(arch, lines=False).resources
+    used = made.compile(arch, lines=False).resources
     assert (used.spill_bytes, used.stack_bytes) == (0, 0)
-    blocks = step.kernel.defines["BLOCKS"]
-    assert -(-used.registers // 8) * 8 * tiles.threads * int(blocks) <= 65536
+    block_m, block_n, warp_m, warp_n, blocks = (
+        int(made.defines[name]) for name in ("BLOCK_M", "BLOCK_N", "WARP_M", "WARP_N", "BLOCKS")
+    )
+    threads = 32 * (block_m // warp_m) * (block_n // warp_n)
+    assert -(-used.registers // 8) * 8 * threads * blocks <= 65536
 
 
 @thorough

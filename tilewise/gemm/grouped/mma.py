@@ -15,11 +15,9 @@ from tilewise.gemm.families.mma.kernel import (
     GROUP,
     HEADER,
     LARGEST,
-    NO_PAIRS,
     Matrix,
     macros_of,
     matrix_of,
-    spills,
     wide_reads,
 )
 from tilewise.gemm.families.mma.model import table_of
@@ -40,8 +38,8 @@ from tilewise.precision import HALVES
 SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
 TABLES = 8  # bytes of shared memory for each group
 NARROW, SINGLE = TILES[3:8], TILES[3:6]
-"""The tiles for matrices whose copies take many registers (:func:`.spills`), and of them those for
-copies of single elements of both matrices.
+"""The tiles for matrices whose copies take many registers (:func:`is_narrow`), and of them those
+for copies of single elements of both matrices.
 """
 NARROW_RESIDENTS = 2
 """The most blocks of such tiles on a multiprocessor: each thread then has up to 255 registers."""
@@ -96,8 +94,8 @@ class GroupedMma(FamilyOf[Grouped]):
             of_b = [x for x in reads if x.width == 1 or of == "m" or not x.is_k_major]
             for a, b in itertools.product(of_a, of_b):
                 for tiles in fitting(chip, most, a, b):
+                    resident = with_registers(tiles, a, b)
                     overlap = chip.capability >= 90
-                    resident = with_registers(tiles, a, b, overlap)
                     yield _kernel(of, dtype, out, offset, resident, most, a, b, overlap)
 
 
@@ -164,17 +162,28 @@ def best(product: Grouped, chip: Chip) -> Tiles:
     return min(fitting(chip, most, a, b), key=cost)
 
 
+def is_narrow(a: Matrix, b: Matrix) -> bool:
+    """Return whether copies are of so few elements that some of :data:`.TILES` lack registers.
+
+    The addresses of copies of one or two elements take too many beside what the block knows of its
+    group. So do those of copies of four, if both matrices are copied so and one of them ends in the
+    midst of a copy.
+    """
+    fewest, most = sorted((a.width, b.width))
+    return fewest <= 2 or (most == 4 and (a.is_partial or b.is_partial))
+
+
 def fitting(chip: Chip, most_groups: int, a: Matrix, b: Matrix) -> list[Tiles]:
     """Return the tiles that a multiprocessor has the shared memory and the registers for."""
-    tiles: Sequence[Tiles] = NARROW if spills(a, b, chip.capability) else TILES
+    tiles: Sequence[Tiles] = NARROW if is_narrow(a, b) else TILES
     if a.width == b.width == 1:
         tiles = SINGLE
     return [x for x in tiles if x.shared + TABLES * most_groups + 1024 <= chip.shared]
 
 
-def with_registers(tiles: Tiles, a: Matrix, b: Matrix, overlap: bool) -> Tiles:
+def with_registers(tiles: Tiles, a: Matrix, b: Matrix) -> Tiles:
     """Return the tiles with at most as many blocks on a multiprocessor as registers allow."""
-    if not spills(a, b, NO_PAIRS if overlap else 0):
+    if not is_narrow(a, b):
         return tiles
     return replace(tiles, residents=min(tiles.residents, NARROW_RESIDENTS))
 
@@ -228,7 +237,7 @@ def plan(product: Grouped, tiles: Tiles, multiprocessors: int, overlap: bool) ->
     })  # fmt: skip
     most = FEW_GROUPS if p.groups <= FEW_GROUPS else MOST_GROUPS
     read_a, read_b = (x._replace(pitch=0) for x in (a, b))
-    tiles = with_registers(tiles, a, b, overlap)
+    tiles = with_registers(tiles, a, b)
     kernel = _kernel(
         p.of, p.dtype, p.out_dtype, p.offset_dtype, tiles, most, read_a, read_b, overlap
     )
