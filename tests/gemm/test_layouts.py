@@ -138,6 +138,19 @@ def test_nested_structures_arrays_and_holes(file: Path) -> None:
     assert as_compiled(file, narrow, "Odd", {"real": "float"}) == as_packed(narrow)
 
 
+def test_the_first_declaration_counts_and_no_header_behind_it_is_read(file: Path) -> None:
+    assert layout(file, "Pair", T="double").size == 16
+    own = file.with_name("own.cuh")
+    headers = '#include "absent.cuh"\n  #  include "inner.cuh"\n'
+    own.write_text(f"{headers}struct Own {{ Pair<int> pair; }};")
+    assert layout(own, "Own").size == 16
+    own = file.with_name("pair.cuh")
+    own.write_text(f"{headers}struct Pair {{ int first; }}; struct Own {{ Pair pair; }};")
+    assert layout(own, "Own").size == 4
+    with pytest.raises(FileNotFoundError, match="absent"):
+        layout(own, "Absent")
+
+
 def test_values_are_packed_by_name(file: Path) -> None:
     pair = {"first": 0.5, "second": Place(3, 8)}
     values = {"last": -1, "pointer": Place(2), "pairs": [pair], "tag": 7}

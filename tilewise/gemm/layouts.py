@@ -40,7 +40,8 @@ TYPES = {"float16": "float16", "bfloat16": "bfloat16", "float32": "float", "floa
 _POINTER = "Q"
 _TENSOR_MAP = "TensorMap"
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"\n]+)"', re.MULTILINE)
+# A pattern that begins with ^ takes twenty times as long: it is tried at every character.
+_INCLUDE = re.compile(r'#\s*include\s*"([^"\n]+)"')
 _FIRST = re.compile(r"(?:const\s+)?(.*?)\s*(\*?\s*\w+(?:\[\d+\])?)", re.ASCII)
 _DECLARATOR = re.compile(r"\s*(\*?)\s*(\w+)(?:\[(\d+)\])?\s*", re.ASCII)
 _DECLARED = re.compile(r"struct\s+(?:alignas\((\d+)\)\s*)?(\w+)\s*\{", re.ASCII)
@@ -239,7 +240,7 @@ def layout(file: Path, name: str, **types: str) -> Layout:
     ValueError
         If there is no such structure, or this module can't read the declaration of a field.
     """
-    return _layout(_declarations(str(file)), name, types)
+    return _layout(str(file), name, types)
 
 
 class _Declaration(NamedTuple):
@@ -268,13 +269,11 @@ class _Declaration(NamedTuple):
         return _body(self.source, self.begin)
 
 
-_Declarations = Mapping[str, _Declaration]
+def _declaration(path: str, name: str) -> _Declaration | None:
+    """Return a structure's first declaration in a source and the headers that it includes.
 
-
-@cache
-def _declarations(path: str) -> _Declarations:
-    """Return the structures of a source and of the headers that it includes, by their names."""
-    found: dict[str, _Declaration] = {}
+    Return None if there is none. Headers behind the one that declares it are not read.
+    """
     seen: set[str] = set()
     waiting = [path]
     while waiting:
@@ -282,13 +281,14 @@ def _declarations(path: str) -> _Declarations:
         if each not in seen:
             seen.add(each)
             declared, headers = _read(each)
-            found = {**declared, **found}  # the first one counts
+            if name in declared:
+                return declared[name]
             waiting += headers
-    return found
+    return None
 
 
 @cache
-def _read(path: str) -> tuple[_Declarations, list[str]]:
+def _read(path: str) -> tuple[Mapping[str, _Declaration], list[str]]:
     """Return the structures that one file declares, and the paths of the headers it includes."""
     source = _COMMENT.sub(" ", Path(path).read_text(encoding="utf-8"))
     found: dict[str, _Declaration] = {}
@@ -303,8 +303,8 @@ def _read(path: str) -> tuple[_Declarations, list[str]]:
     return found, [os.path.normpath(f"{folder}/{x}") for x in _INCLUDE.findall(source)]
 
 
-def _layout(declarations: _Declarations, name: str, types: Mapping[str, str]) -> Layout:
-    declared = declarations.get(name)
+def _layout(path: str, name: str, types: Mapping[str, str]) -> Layout:
+    declared = _declaration(path, name)
     if declared is None:
         raise ValueError(f"no structure {name} is declared")
     if name == _TENSOR_MAP:
@@ -313,8 +313,8 @@ def _layout(declarations: _Declarations, name: str, types: Mapping[str, str]) ->
     fields: list[Field] = []
     end, alignment = 0, declared.alignment
     for type, pointer, member, count in _members(declared.body):
-        inner = None if pointer else _structure(declarations, type, types)
-        format = _POINTER if pointer else "" if inner else _scalar(type, types)
+        format = _POINTER if pointer else _SCALARS.get(_resolved(type, types), "")
+        inner = None if format else _structure(path, type, types)
         size = inner.size if inner else struct.calcsize(f"<{format}")
         own = inner.alignment if inner else size
         offset = -(-end // own) * own
@@ -349,24 +349,17 @@ def _members(body: str) -> Iterator[tuple[str, bool, str, int]]:
             yield parts[1], bool(each[1]), each[2], int(each[3] or 0)
 
 
-def _structure(declarations: _Declarations, type: str, types: Mapping[str, str]) -> Layout | None:
-    """Return the layout of a field's type if it is a structure, else None."""
+def _structure(path: str, type: str, types: Mapping[str, str]) -> Layout:
+    """Return the layout of a field's type, which is no scalar."""
     name, _, arguments = type.partition("<")
-    declared = declarations.get(name)
+    declared = _declaration(path, name)
     if declared is None:
-        return None
+        raise ValueError(f"{_resolved(type, types)!r} is a type of unknown size")
     given = [_resolved(each, types) for each in arguments.rstrip("> ").split(",") if each]
     parameters = [each.split()[-1] for each in declared.parameters.split(",") if each]
-    return _layout(declarations, name, {**types, **dict(zip(parameters, given, strict=True))})
+    return _layout(path, name, {**types, **dict(zip(parameters, given, strict=True))})
 
 
 def _resolved(type: str, types: Mapping[str, str]) -> str:
     plain = type.replace("const", "").strip()
     return types.get(plain, plain)
-
-
-def _scalar(type: str, types: Mapping[str, str]) -> str:
-    resolved = _resolved(type, types)
-    if resolved not in _SCALARS:
-        raise ValueError(f"{resolved!r} is a type of unknown size")
-    return _SCALARS[resolved]
