@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import zlib
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +237,10 @@ def _on_disk(ready: _Ready) -> Compiled | None:
         request.name, entry["symbol"], request.arch, request.source, job.file, entry["ptx"],
         entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
-        tuple(Variable(**each | {"shape": tuple(each["shape"])}) for each in entry["variables"]),
+        tuple(
+            Variable(name, symbol, space, size, declared, tuple(shape), is_known)
+            for name, symbol, space, size, declared, shape, is_known in entry["variables"]
+        ),
         is_part="part" in entry, remarks=tuple(entry.get("remarks", ())),
         macros=tuple(defined(job.options)),
     )  # fmt: skip
@@ -278,7 +281,7 @@ def _entry(compiled: Compiled) -> dict[str, Any]:
         "symbol": compiled.symbol,
         "resources": asdict(compiled.resources),
         "parameters": [[p.name, p.type, p.size, p.align, p.declared] for p in compiled.parameters],
-        "variables": [asdict(each) for each in compiled.variables],
+        "variables": [astuple(each) for each in compiled.variables],
         "ptx": zlib.compress(compiled.ptx.encode()),
         "cubin": compiled.cubin,
         **({"part": PART, "remarks": list(compiled.remarks)} if compiled.is_part else {}),

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-FORMAT = 9  # raise it when the format, or the way to compile, changes
+FORMAT = 10  # raise it when the format, or the way to compile, changes
 MAX_BYTES = 512 << 20
 _MAGIC = b"tilewise"
 _DIGEST = 32

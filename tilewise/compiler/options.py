@@ -43,6 +43,7 @@ _ALLOWED = re.compile(
 # Of the others that are allowed, none was seen to have that effect.
 _LASTING = re.compile(r"--?(?:device-debug|G|Ofast-compile|Ofc|optimization-info|opt-info)\b.*")
 _FOLDER = re.compile(r"(?:-I|--include-path)[= ]?(.*)", re.DOTALL)
+_DEFINE = re.compile(r"-D|--define-macro=")
 _MACRO = re.compile(r"(?:-D|--define-macro=)([A-Za-z_]\w*)(?:=(.*))?", re.ASCII)
 _OLD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03|0x|11|1y|14)")
 
@@ -111,7 +112,7 @@ def macros(options: Sequence[str]) -> dict[str, str]:
 
 def defined(options: Sequence[str]) -> list[str]:
     """Return the texts of the macros that options define: ``NAME=VALUE``, or ``NAME(A)=VALUE``."""
-    found = (re.match(r"(?:-D|--define-macro=)", option) for option in options)
+    found = (_DEFINE.match(option) for option in options)
     return [match.string[match.end() :] for match in found if match is not None]
 
 
