@@ -10,7 +10,6 @@ import pytest
 from player import Open, classes, seek
 from signatures import SOURCE
 
-from tilewise.compiler.shared_arrays import element_size
 from tilewise.errors import MemoryAccessError
 from tilewise.kernel import Kernel
 from tilewise.lens.trace import record_launch
@@ -79,15 +78,48 @@ def test_dynamic_shared_memory() -> None:
     )
 
 
+SHARED = """
+typedef unsigned long long Barrier;
+struct Pair {{ float x, y; }};
+extern "C" __global__ void k(float* x, REAL* y) {{
+    {}
+    char* place = (char*)s;
+    for (int i = threadIdx.x; i < 512; i += blockDim.x) place[i] = 0;
+    __syncthreads();
+    x[threadIdx.x] = place[threadIdx.x];
+}}
+"""
+
+
 @pytest.mark.parametrize(
-    ("declared", "size"),
+    ("declared", "element", "rows", "columns", "is_flat", "of_doubles"),
     [
-        ("__shared__ double s[4][TILE];", 8), ("extern __shared__ unsigned char s[];", 1),
-        ("__shared__ Odd s[4];", 4), ("__shared__ float t[4], s[4];", 4), ("", 4),
+        ("__shared__ double s[4][16];", 8, 4, 16, False, ()),
+        ("__shared__ Barrier s[64];", 8, 2, 32, True, ()),
+        ("#if 0\n__shared__ float s[4][32];\n#else\n__shared__ float s[16][8];\n#endif", 4, 16, 8,
+         False, ()),
+        ("const int T = 8;\n__shared__ double s[T][T];", 8, 2, 32, True, ()),
+        ("extern __shared__ double s[];", 8, 2, 32, True, ()),
+        ("extern __shared__ float s[][32];", 4, 4, 32, False, ()),
+        # A cell has one value, and bytes are where a kernel keeps what it likes.
+        ("__shared__ Pair s[4][16];", 4, 4, 32, True, ()),
+        ("__shared__ float4 s[4][8];", 4, 4, 32, True, (16, 4, 8, False)),
+        ("__shared__ unsigned char s[2][256];", 4, 4, 32, True, (1, 2, 256, False)),
+        ("extern __shared__ char s[];", 4, 4, 32, True, (1, 16, 32, True)),
     ],
 )  # fmt: skip
-def test_the_element_of_a_shared_array(declared: str, size: int) -> None:
-    assert element_size(declared, "s") == size
+def test_how_a_shared_array_is_drawn(
+    declared: str, element: int, rows: int, columns: int, is_flat: bool, of_doubles: tuple[Any, ...]
+) -> None:
+    is_dynamic = "extern" in declared
+    for real, dtype in (("float", np.float32), ("double", np.float64)):
+        kernel = Kernel(SHARED.format(declared), "k", {"REAL": real})
+        args = np.zeros(32, np.float32), np.zeros(32, dtype)
+        found = kernel.watch(1, 32, args, 512 if is_dynamic else 0).trace.to_dict()["shared"][0]
+        shape = element, rows, columns, is_flat
+        expected = of_doubles or shape if real == "double" else shape
+        drawn = found["element"], found["rows"], found["columns"], found.get("flat", False)
+        assert (found["name"], found["bytes"], *drawn) == ("s", 512, *expected)
 
 
 def test_faults_of_blocks_that_are_not_watched_are_found() -> None:

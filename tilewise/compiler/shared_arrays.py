@@ -1,230 +1,172 @@
-"""Read the extents and element sizes of shared arrays from their declarations in a source."""
+"""Read the shapes of shared arrays from their declarations in a source."""
 
 from __future__ import annotations
 
-import ast
 import math
-import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
-from itertools import product
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from tilewise.compiler.compiled import Compiled
+from tilewise.compiler.conditions import CUT, choices, kept
+from tilewise.compiler.expressions import replaced, value_of
 from tilewise.compiler.type_names import size_of
 
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
-_NAME = re.compile(r"\b[A-Za-z_]\w*\b")
-_CAST = re.compile(r"\(\s*(?:int|unsigned|long|size_t|unsigned\s+int)\s*\)")
-_ELEMENT_SIZES = (1, 2, 4, 8, 16)  # bytes of a plain type, or of a vector type as float4
-_DEEPEST = 16  # levels of macros in macros
-_MOST_CHOICES = 64  # combinations of the values that macros may have
-_OPERATIONS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
-}  # fmt: skip
+_SHARED = "__shared__"
+_ELEMENT_SIZES = (1, 2, 4, 8, 16)  # bytes that a type which is not known here may have
+_VECTOR = re.compile(r"(?:(?:float|double|int|half)([234])|bfloat16(2))$")
+_ALIAS = re.compile(r"\btypedef\s+([\w\s]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;")
 
 
-def extents(source: str, name: str, defines: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the extents of the shared array ``name``, of which the last is that of a row.
+@dataclass(frozen=True)
+class Shape:
+    """The shape of a shared array, as far as it is certain.
+
+    Attributes
+    ----------
+    element : int
+        The size of an element in bytes.
+    extents : tuple of int
+        The extent of each dimension; empty for a single value, and if they are not certain.
+    values : int
+        The number of values in an element: 1, or those of a vector type as ``float4``; 0 if the
+        type is not one of CUDA C++'s own.
+    """
+
+    element: int
+    extents: tuple[int, ...]
+    values: int
+
+
+def shape_of(
+    source: str,
+    name: str,
+    size: int,
+    macros: Mapping[str, str],
+    *,
+    is_dynamic: bool = False,
+    is_whole: bool = True,
+) -> Shape | None:
+    """Return the shape of the shared array ``name`` that has ``size`` bytes.
+
+    Of several declarations with this name, each that may be compiled and may have this size counts:
+    what they differ in is not certain.
 
     Parameters
     ----------
     source : str
-        CUDA C++. An extent may contain numbers, macros, ``sizeof`` of a plain type, and
-        ``+ - * / %``.
+        CUDA C++. An extent may contain what :func:`tilewise.compiler.expressions.value_of` takes.
     name : str
-    defines : mapping
-        The macros that are given to the compiler.
-
-    Returns
-    -------
-    tuple of int
-        The extents; empty if there is no such array, or an extent can't be computed.
-
-    Examples
-    --------
-    >>> extents("__shared__ float s[2][T][T + 1];", "s", {"T": 16})
-    (2, 16, 17)
-    """
-    plain = _COMMENT.sub(" ", source)
-    values = macros(plain, defines)
-    for _, declared in _declarations(plain, name):
-        if not declared:
-            continue
-        found = [value_of(each, values) for each in declared]
-        known = tuple(each for each in found if each is not None and each > 0)
-        return known if len(known) == len(found) else ()
-    return ()
-
-
-def shape_of(
-    source: str, name: str, size: int, defines: Mapping[str, Any]
-) -> tuple[int, tuple[int, ...]] | None:
-    """Return the element size and the extents of the shared array ``name`` that has ``size`` bytes.
-
-    Parameters
-    ----------
-    source, name, defines
-        The arguments of :func:`extents`.
     size : int
         The size of the whole array in bytes.
+    macros : mapping of str to str
+        The macros that are given to the compiler.
+    is_dynamic : bool
+        Whether it is dynamic shared memory, whose first extent follows from the size.
+    is_whole : bool
+        Whether ``macros`` are all that are given.
 
     Returns
     -------
-    (int, tuple of int) or None
-        The element size in bytes, and the extents. None if no declaration of this name has ``size``
-        bytes, or if several shapes are possible: by several declarations, by one whose extents
-        can't be computed, or by a macro that may have several values.
+    Shape or None
+        None if the size of an element is not certain.
 
     Examples
     --------
-    >>> shape_of("__shared__ double s[T], t[4][T];", "t", 4 * 8 * 8, {"T": 8})
-    (8, (4, 8))
+    >>> shape_of("__shared__ double s[T], t[4][T];", "t", 4 * 8 * 8, {"T": "8"})
+    Shape(element=8, extents=(4, 8), values=1)
     """
-    plain = _COMMENT.sub(" ", source)
-    found = set()
-    for values in _possible_macros(plain, defines):
-        for kind, each in _declarations(plain, name):
-            known = tuple(value_of(extent, values) or 0 for extent in each)
-            count = math.prod(known)
-            if count <= 0:
-                return None
-            item = _plain_size(kind, values)
-            if size % count == 0 if item is None else size == count * item:
-                found.add((size // count, known))
-    shape = found.pop() if len(found) == 1 else None
-    return shape if shape is not None and shape[0] in _ELEMENT_SIZES else None
-
-
-def _declarations(plain: str, name: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield the text before the name, and the extents, of each declaration of a shared variable.
-
-    The extents are text too. Dynamic shared memory, whose first extent is empty, is left out.
-    """
-    for statement in re.finditer(r"\b__shared__\b([^;]*);", plain):
-        declared = re.search(
-            rf"\b{re.escape(name)}\s*((?:\[[^\]]+\]\s*)+|(?=,|$))", statement[1]
-        )  # fmt: skip
-        if declared:
-            yield statement[1][: declared.start()], re.findall(r"\[([^\]]+)\]", declared[1])
-
-
-def _plain_size(before: str, values: Mapping[str, str]) -> int | None:
-    """Return the size in bytes of the type in ``before``, the text before a variable's name.
-
-    It is None if the type is not a plain one.
-    """
-    kind = before.partition(",")[0]
-    words = [values.get(word, word) for word in _NAME.findall(kind)]
-    is_plain = not re.search("[<*&]", kind)
-    return size_of(" ".join(x for x in words if size_of(x) is not None)) if is_plain else None
-
-
-def _possible_macros(plain: str, defines: Mapping[str, Any]) -> Iterator[dict[str, str]]:
-    """Yield each possible set of values of the macros without parameters.
-
-    A macro has the value that is given or that the source defines. It may have several if it is
-    defined again, or under a condition that can't be decided here. If there are more than
-    ``_MOST_CHOICES`` sets, none is yielded.
-    """
-    bodies = {name: ["1" if value is True else str(value)] for name, value in defines.items()}
-    taken: list[bool | None] = []  # whether the lines count; None if that is not known
-    for line in plain.splitlines():
-        found = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
-        word, rest = (found[1], found[2].strip()) if found else ("", "")
-        if word in ("ifdef", "ifndef"):
-            is_known = rest in bodies or not rest.startswith("__")
-            taken.append((rest in bodies) == (word == "ifdef") if is_known else None)
-        elif word == "if":
-            taken.append(None)
-        elif word == "elif" and taken:
-            taken[-1] = None
-        elif word == "else" and taken:
-            taken[-1] = None if taken[-1] is None else not taken[-1]
-        elif word == "endif" and taken:
-            taken.pop()
-        elif word == "define" and False not in taken:
-            name, _, body = rest.partition(" ")
-            if "(" not in name and body.strip() not in bodies.setdefault(name, []):
-                bodies[name].append(body.strip())
-    if math.prod(map(len, bodies.values())) <= _MOST_CHOICES:
-        for chosen in product(*bodies.values()):
-            yield dict(zip(bodies, chosen, strict=True))
-
-
-def element_size(source: str, name: str) -> int:
-    """Return the bytes of an element of the shared array ``name``: 4 if its type is not plain.
-
-    Examples
-    --------
-    >>> element_size("__shared__ double s[2][16];", "s")
-    8
-    """
-    for statement in re.finditer(r"\b__shared__\b([^;]*);", _COMMENT.sub(" ", source)):
-        before, mark, _ = statement[1].partition(f" {name}")
-        words = [word for word in _NAME.findall(before) if size_of(word) is not None]
-        size = size_of(" ".join(words))
-        if mark and size is not None:
-            return size
-    return 4
-
-
-def macros(source: str, defines: Mapping[str, Any]) -> dict[str, str]:
-    """Return the macros without parameters at the end of the source: those given, and its own.
-
-    Of ``#ifdef`` and ``#ifndef`` the side that is compiled counts, and of any other condition the
-    first side.
-    """
-    values = {name: "1" if value is True else str(value) for name, value in defines.items()}
-    taken: list[bool] = []
-    for line in source.splitlines():
-        found = re.match(r"\s*#\s*(\w+)\s*(.*)", line)
-        if not found:
+    found: set[Shape | None] = set()
+    text, defined = kept(source, _SHARED, macros, is_whole=is_whole)
+    aliases = _aliases(text)
+    for kind, extents, place in _declarations(text, name):
+        if (extents[:1] == [""]) != is_dynamic:
             continue
-        word, rest = found[1], found[2].strip()
-        if word in ("ifdef", "ifndef"):
-            taken.append((rest in values) == (word == "ifdef"))
-        elif word == "if":
-            taken.append(True)
-        elif word == "else" and taken:
-            taken[-1] = not taken[-1]
-        elif word == "endif" and taken:
-            taken.pop()
-        elif word == "define" and all(taken):
-            name, _, body = rest.partition(" ")
-            if "(" not in name:
-                values[name] = body.strip()
-    return values
-
-
-def value_of(expression: str, values: Mapping[str, str]) -> int | None:
-    """Return the whole number of an expression with macros; None if it can't be computed."""
-    text = expression
-    for _ in range(_DEEPEST):
-        replaced = _NAME.sub(
-            lambda found: (
-                values.get(found[0], found[0])
-                if any(size_of(each) for each in (found[0], values.get(found[0], "")))
-                else f"({values[found[0]]})"
-                if found[0] in values
-                else found[0]
-            ),
-            text,
-        )
-        if replaced == text:
-            break
-        text = replaced
-    text = re.sub(r"\bsizeof\s*\(\s*(\w+)\s*\)", lambda x: str(size_of(x[1]) or x[1]), text)
-    text = _CAST.sub("", text).replace("/", "//")
-    try:
-        return _number(ast.parse(text.strip(), mode="eval").body)
-    except (SyntaxError, ValueError, ZeroDivisionError):
+        chosen = choices([kind, *extents], {**aliases, **defined[place]})
+        if chosen is None or CUT in "".join([kind, *extents]):
+            return None
+        for values in chosen:
+            found |= set(_fitting(kind, extents, values, size, is_dynamic=is_dynamic))
+    certain = [each for each in found if each is not None]
+    if len(certain) < len(found) or not certain:
         return None
+    if len(certain) > 1:
+        certain = list({replace(each, extents=()) for each in certain})
+    return certain[0] if len(certain) == 1 else None
 
 
-def _number(node: ast.expr) -> int:
-    if isinstance(node, ast.Constant) and type(node.value) is int:
-        return node.value
-    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATIONS:
-        return _OPERATIONS[type(node.op)](_number(node.left), _number(node.right))
-    raise ValueError("no arithmetic of whole numbers")
+def of_compiled(
+    compiled: Compiled, name: str, size: int, *, is_dynamic: bool = False
+) -> Shape | None:
+    """Return the :func:`shape_of` a shared array of a compiled kernel."""
+    given = (macro.partition("=") for macro in compiled.macros)
+    macros = {each: value if mark else "1" for each, mark, value in given}
+    if not compiled.is_ptx:
+        architecture = re.search(r"\d+", compiled.arch)
+        macros = {
+            "__CUDACC__": "1", "__CUDACC_RTC__": "1",
+            **({"__CUDA_ARCH__": f"{architecture[0]}0"} if architecture else {}), **macros,
+        }  # fmt: skip
+    return shape_of(
+        compiled.source, name, size, macros, is_dynamic=is_dynamic, is_whole=not compiled.is_ptx
+    )
+
+
+def _declarations(text: str, name: str) -> Iterator[tuple[str, list[str], int]]:
+    """Yield the type, the extents and the number of each declaration of a shared variable.
+
+    Type and extents are text; the first extent of dynamic shared memory is empty. The declarations
+    of all shared variables are numbered through.
+    """
+    own = re.compile(rf"\b{re.escape(name)}\s*((?:\[[^\]]*\]\s*)+|(?=,|$))")
+    for place, found in enumerate(re.finditer(rf"\b{_SHARED}\b", text)):
+        end = text.find(";", found.end())
+        statement = text[found.end() : len(text) if end < 0 else end]
+        if declared := own.search(statement):
+            extents = [each.strip() for each in re.findall(r"\[([^\]]*)\]", declared[1])]
+            yield statement[: declared.start()].partition(",")[0], extents, place
+
+
+def _fitting(
+    kind: str, extents: list[str], values: Mapping[str, str], size: int, *, is_dynamic: bool
+) -> Iterator[Shape | None]:
+    """Yield the shape of a declaration that has ``size`` bytes, or may have it.
+
+    None is yielded if the size of its elements is not known.
+    """
+    element, count = _plain_size(kind, values)
+    known = [value_of(each, values) or 0 for each in extents[is_dynamic:]]
+    each = math.prod(known)  # elements; of dynamic shared memory, of each of the first extent
+    if each <= 0:
+        if element is None or size % element == 0:
+            yield None if element is None else Shape(element, (), count)
+    elif is_dynamic:
+        rows = 0 if element is None else size // (element * each)
+        yield None if element is None else Shape(element, (rows, *known) if rows else (), count)
+    elif element is None and size % each == 0:
+        is_usual = size // each in _ELEMENT_SIZES
+        yield Shape(size // each, tuple(known), 0) if is_usual else None
+    elif size == each * (element or 0):
+        yield Shape(size // each, tuple(known), count)
+
+
+def _plain_size(kind: str, values: Mapping[str, str]) -> tuple[int | None, int]:
+    """Return the bytes of a type and the number of its values; None and 0 if it is not known."""
+    without_alignment = re.sub(r"\w+\s*\((?:[^()]|\([^()]*\))*\)", " ", kind)
+    try:
+        words = replaced(without_alignment, values)
+    except ValueError:
+        return None, 0
+    known = " ".join(word for word in words if size_of(word) is not None)
+    element = None if {"<", "*", "&"} & set(words) else size_of(known)
+    vector = _VECTOR.search(known)
+    return element, 0 if element is None else int(vector[1] or vector[2]) if vector else 1
+
+
+def _aliases(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the types that a text gives other names, by these."""
+    found: dict[str, tuple[str, ...]] = {}
+    for match in _ALIAS.finditer(text):
+        name = match[2] or match[3]
+        found[name] = tuple(dict.fromkeys((*found.get(name, ()), match[1] or match[4])))
+    return found

@@ -257,7 +257,7 @@ def _traced(
     )
     recordings = tuple(sorted(recordings, key=lambda each: each.fault is None))
     program = recordings[0].program
-    shared = shared_arrays(program, compiled, dtype, kernel.defines, launch.shared)
+    shared = shared_arrays(program, compiled, dtype, launch.shared)
     writer = Writer(program, Scene(launch.block, places, shared), dtype, problem is not None)
     written = [writer.block(recording) for recording in recordings]
     data = {

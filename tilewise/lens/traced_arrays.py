@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
-from tilewise.compiler.shared_arrays import element_size, extents
+from tilewise.compiler.shared_arrays import Shape, of_compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.devices.emulator.ptx.program import Program, plain_name
 from tilewise.lens.sentences import FLAT, Place, Shared
@@ -73,39 +72,42 @@ def array_part(place: Place, values: npt.NDArray[Any] | None) -> dict[str, Any]:
 
 
 def shared_arrays(
-    program: Program,
-    compiled: Compiled,
-    dtype: np.dtype[Any] | None,
-    defines: Mapping[str, Any],
-    dynamic: int,
+    program: Program, compiled: Compiled, dtype: np.dtype[Any] | None, dynamic: int
 ) -> tuple[Shared, ...]:
     """Return the shared arrays, with the rows and columns of their declarations.
 
-    An element has the dtype of the launch's arrays if these agree, else its declared size; an array
-    without a size is the launch's dynamic shared memory.
+    Parameters
+    ----------
+    program : Program
+    compiled : Compiled
+    dtype : dtype or None
+        The dtype of the launch's arrays; None if they differ.
+    dynamic : int
+        The bytes of dynamic shared memory, which an array without a size has.
     """
-    sizes = {v.name: v.size for v in program.module.variables.values() if v.space == "shared"}
-    for function in program.functions:
-        sizes |= {v.name: v.size for v in function.variables.values() if v.space == "shared"}
     found = []
     for name, offset in sorted(program.shared_offsets.items(), key=lambda item: item[1]):
-        plain = plain_name(name)
-        element = dtype.itemsize if dtype is not None else element_size(compiled.source, plain)
-        held = sizes.get(name, 0) or dynamic
-        count = held // element
-        columns = _columns(compiled.source, plain, count, defines)
-        is_flat = not columns
-        columns = columns or min(count, FLAT)
+        size = program.shared_sizes.get(name)
+        held = dynamic if size is None else size
+        shape = of_compiled(compiled, plain_name(name), held, is_dynamic=size is None)
+        if shape is None or not _is_drawn(shape, dtype):
+            shape = Shape(4 if dtype is None else dtype.itemsize, (), 0)
+        count = held // shape.element
+        is_flat = len(shape.extents) < 2
+        columns = min(count, FLAT) if is_flat else shape.extents[-1]
         rows = -(-count // columns) if columns else 0
         called = program.shared_names[name]
-        found.append(Shared(called, offset, held, element, rows, columns, is_flat))
+        found.append(Shared(called, offset, held, shape.element, rows, columns, is_flat))
     return tuple(found)
 
 
-def _columns(source: str, name: str, count: int, defines: Mapping[str, Any]) -> int:
-    """Return the columns of a shared array: its last extent, if the source states it plainly.
+def _is_drawn(shape: Shape, dtype: np.dtype[Any] | None) -> bool:
+    """Return whether elements are drawn as they are declared, and not as elements of the launch's.
 
-    They are 0 for an array of one dimension, and if the source does not state them.
+    A cell shows one value, so that vectors and structures, as far as they are known, are drawn as
+    the values in them. Bytes stand for what a kernel keeps in them.
     """
-    shape = extents(source, name, defines)
-    return shape[-1] if len(shape or ()) > 1 and math.prod(shape) == count else 0
+    if shape.values == 1:
+        return dtype is None or shape.element > 1
+    most = 4 if dtype is None else dtype.itemsize
+    return shape.element <= most or (dtype is None and shape.values > 1)

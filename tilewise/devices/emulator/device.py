@@ -285,7 +285,7 @@ class Emulator:
                 rules=rules,
                 faults=faults,
                 sources=sources,
-                shapes=SharedShapes(program, compiled),
+                shapes=SharedShapes(program, compiled, launch.shared),
                 is_checking=launch.checks != "off",
                 print=output.append,
                 is_mapping=is_mapping,

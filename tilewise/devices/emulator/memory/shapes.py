@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from tilewise.compiler import Compiled
-from tilewise.compiler.shared_arrays import shape_of
+from tilewise.compiler.shared_arrays import Shape, of_compiled
 from tilewise.devices.emulator.ptx.program import Program, plain_name
 
 
@@ -22,11 +22,13 @@ class SharedShapes:
         The program, with the size of each shared variable.
     compiled : Compiled
         The kernel's source and macros.
+    dynamic : int
+        The bytes of dynamic shared memory.
     """
 
-    def __init__(self, program: Program, compiled: Compiled) -> None:
-        self._program, self._compiled = program, compiled
-        self._known: dict[str, tuple[int, tuple[int, ...]] | None] = {}
+    def __init__(self, program: Program, compiled: Compiled, dynamic: int) -> None:
+        self._program, self._compiled, self._dynamic = program, compiled, dynamic
+        self._known: dict[str, Shape | None] = {}
 
     def index(self, symbol: str, number: int, element: int) -> int | tuple[int, ...]:
         """Return the index of an element of a variable.
@@ -48,25 +50,28 @@ class SharedShapes:
             size.
         """
         shape = self._shape(symbol)
-        if shape is None or shape[0] != element or not 0 <= number < math.prod(shape[1]):
+        if shape is None or shape.element != element:
             return number
-        return tuple(int(i) for i in np.unravel_index(number, shape[1]))
+        if not 0 <= number < math.prod(shape.extents):
+            return number
+        return tuple(int(i) for i in np.unravel_index(number, shape.extents))
 
     def number(self, symbol: str, index: int | tuple[int, ...]) -> int | None:
         """Return an element's number from its :meth:`index`; None if the variable has none such."""
         if isinstance(index, int):
             return index
         shape = self._shape(symbol)
-        if shape is None or len(shape[1]) != len(index):
+        if shape is None or len(shape.extents) != len(index):
             return None
-        return int(np.ravel_multi_index(index, shape[1]))
+        return int(np.ravel_multi_index(index, shape.extents))
 
-    def _shape(self, symbol: str) -> tuple[int, tuple[int, ...]] | None:
-        """Return an array's element size in bytes and its extents; None if it has one dimension."""
+    def _shape(self, symbol: str) -> Shape | None:
+        """Return an array's shape; None if it has one dimension, or if it is not certain."""
         if symbol not in self._known:
-            size = self._program.shared_sizes.get(symbol, 0)
-            given = (macro.partition("=") for macro in self._compiled.macros)
-            macros = {name: value if mark else "1" for name, mark, value in given}
-            found = shape_of(self._compiled.source, plain_name(symbol), size, macros)
-            self._known[symbol] = None if found is None or len(found[1]) < 2 else found
+            size = self._program.shared_sizes.get(symbol)
+            found = of_compiled(
+                self._compiled, plain_name(symbol), self._dynamic if size is None else size,
+                is_dynamic=size is None,
+            )  # fmt: skip
+            self._known[symbol] = None if found is None or len(found.extents) < 2 else found
         return self._known[symbol]
