@@ -21,7 +21,7 @@ from tilewise.launch import Finding, LaunchReport
 from tilewise.lens.roofline import bound, find
 from tilewise.lens.trace import record
 from tilewise.lens.watch import Watch
-from tilewise.shown import WIDTH, Shown, Table, folded, named_type
+from tilewise.shown import WIDTH, Shown, Table, element, folded, named_type
 from tilewise.tune import Timed, Tuned
 from tilewise.warm import Warmed
 
@@ -172,3 +172,9 @@ def test_lines_are_folded() -> None:
 )  # fmt: skip
 def test_a_value_has_its_type_in_words(value: Any, words: str) -> None:
     assert named_type(value) == words
+
+
+def test_an_element_is_spelled_as_in_c() -> None:
+    assert element("tile", (1, 0)) == "tile[1][0]"
+    assert element("x", [np.int64(3)]) == "x[3]"
+    assert element("value", ()) == "value"

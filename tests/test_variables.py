@@ -270,7 +270,7 @@ def test_a_constant_that_nobody_set_is_a_finding(emulator: Device) -> None:
     assert finding.line == SOURCE.split("\n").index(
         "    y[i] = filters::weights[i % 2][i % 3] + none[i % 2] + zero;"
     ) + 1  # fmt: skip
-    assert "reads filters::weights[0, 0], a __constant__ variable that nobody set" in str(finding)
+    assert "reads filters::weights[0][0], a __constant__ variable that nobody set" in str(finding)
     assert "kernel.variables['filters::weights'] = ..." in str(finding)
     with pytest.raises(UninitializedReadError, match="reads origin"):
         launched(kernel("origins"), emulator)
@@ -296,7 +296,7 @@ def test_out_of_bounds_names_the_variable(emulator: Device) -> None:
     found = kernel("beyond")
     found.variables["weights"] = WEIGHTS
     assert launched(found, emulator, 2)[0] == 3
-    with pytest.raises(MemoryAccessError, match=r"at filters::weights\[2, 0\], outside it"):
+    with pytest.raises(MemoryAccessError, match=r"at filters::weights\[2\]\[0\], outside it"):
         launched(found, emulator, 6)
     found = kernel("past")
     found.variables["offset"] = 1

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from tilewise.certain import Certain, Float
 from tilewise.precision import DTYPES, Limits, dtype_of, limits_of, sums_of
-from tilewise.shown import Part, Shown
+from tilewise.shown import Part, Shown, element
 
 Array = npt.NDArray[Any]
 
@@ -71,7 +71,7 @@ class Check(Shown):
             return f"C is finite; of the inputs {_of_inputs(self.inputs)}" if self.inputs else ""
         infinite = "1 infinity" if self.infinite == 1 else f"{self.infinite:,} infinities"
         found = [f"{self.nan:,} NaN"] * bool(self.nan) + [infinite] * bool(self.infinite)
-        at = f"at C{list(self.first or ())}"
+        at = f"at {element('C', self.first or ())}"
         where = at if self.nan + self.infinite == 1 else f"the first {at}"
         said = f"C has {' and '.join(found)}, {where}"
         if self.inputs:
@@ -81,7 +81,9 @@ class Check(Shown):
     @property
     def details(self) -> str:
         """What C was compared with, the error, and the largest error allowed, as text."""
-        worst = "" if self.correct or self.worst is None else f", worst at C{list(self.worst)}"
+        worst = (
+            "" if self.correct or self.worst is None else f", worst at {element('C', self.worst)}"
+        )
         return (
             f"against float64: max error {self.max_error:.3g} of |A||B|, bound {self.bound:.3g}"
             f"{worst}"

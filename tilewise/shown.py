@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -179,6 +179,11 @@ def named_type(value: Any) -> str:
 def plural(count: int, thing: str) -> str:
     """Return a count with its noun: ``1 block``, ``2 blocks``."""
     return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
+def element(array: str, index: Iterable[object]) -> str:
+    """Return an element of an array as C spells it: ``x[3]``, ``tile[1][0]``."""
+    return array + "".join(f"[{each}]" for each in index)
 
 
 def grid_line(grid: Sequence[int], block: Sequence[int]) -> str:

@@ -26,14 +26,14 @@ LEAVES = HEAD + EVERY + SOME + BODY.replace("VALUE", "alpha * sum")
 MAKES = HEAD + EVERY + BODY.replace("VALUE", "row == 1 && col == 2 ? MADE : alpha * sum")
 
 WRONG = [
-    (LEAVES, "unwritten 42 elements of C were never written, the first of them C[2, 1]"),
+    (LEAVES, "unwritten 42 elements of C were never written, the first of them C[2][1]"),
     (
         MAKES.replace("MADE", "0 / (alpha - alpha)"),
-        "not finite C has 1 NaN, at C[1, 2], where the inputs have none",
+        "not finite C has 1 NaN, at C[1][2], where the inputs have none",
     ),
     (
         MAKES.replace("MADE", "1 / (alpha - alpha)"),
-        "not finite C has 1 infinity, at C[1, 2], where the inputs have none",
+        "not finite C has 1 infinity, at C[1][2], where the inputs have none",
     ),
 ]
 COMMANDS = ("run --device emulator", "profile", "profile --whole --lines", "watch")
@@ -107,6 +107,6 @@ def test_from_python_too() -> None:
         assert not result.correct
         assert result.untouched is not None
         assert result.untouched.count == 42
-    assert "42 elements of C were never written, the first of them C[2, 1]" in str(found)
+    assert "42 elements of C were never written, the first of them C[2][1]" in str(found)
     assert "WRONG" in repr(found)
     assert "WRONG" in repr(watched)

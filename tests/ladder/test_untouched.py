@@ -35,7 +35,7 @@ def test_elements_that_nobody_wrote_are_told(emulator: Device) -> None:
     assert not found.correct
     assert found.untouched is not None
     assert (found.untouched.count, found.untouched.first) == (9, (2, 1))
-    told = "9 elements of C were never written, the first of them C[2, 1]"
+    told = "9 elements of C were never written, the first of them C[2][1]"
     assert told in str(found)
     assert found.to_dict()["unwritten"] == {"count": 9, "first": [2, 1], "is_certain": True}
     assert outcome(RIGHT, a, np.ones((3, 4), np.float32), device=emulator).untouched is None
@@ -57,7 +57,7 @@ def test_elements_that_are_as_before_are_told_where_the_result_is_wrong(device: 
     c = np.arange(20, dtype=np.float32).reshape(5, 4)
     found = outcome(LEAVES, a, b, c, beta=1.0, device=device)
     assert found.to_dict()["unwritten"] == {"count": 9, "first": [2, 1], "is_certain": False}
-    assert "9 elements of C are as they were before the launch, the first of them C[2, 1]" in str(
+    assert "9 elements of C are as they were before the launch, the first of them C[2][1]" in str(
         found
     )
     assert outcome(RIGHT, a * 0, b, c, beta=1.0, device=device).untouched is None
@@ -78,8 +78,8 @@ def test_the_command_line_says_that_c_was_not_written(
 @pytest.mark.parametrize(
     ("made", "told"),
     [
-        (INFINITY, "C has 1 infinity, at C[1, 2], where the inputs have none"),
-        (f"0 * ({INFINITY})", "C has 1 NaN, at C[1, 2], where the inputs have none"),
+        (INFINITY, "C has 1 infinity, at C[1][2], where the inputs have none"),
+        (f"0 * ({INFINITY})", "C has 1 NaN, at C[1][2], where the inputs have none"),
     ],
 )
 def test_a_result_that_is_not_finite_is_wrong_and_told(
@@ -98,7 +98,7 @@ def test_an_overflow_is_right_and_told(device: Device) -> None:
     a, b = np.full((2, 3), 3e38, np.float32), np.ones((3, 2), np.float32)
     found = outcome(RIGHT, a, b, device=device)
     assert found.correct
-    told = "C has 4 infinities, the first at C[0, 0], where the inputs have none: sums overflow"
+    told = "C has 4 infinities, the first at C[0][0], where the inputs have none: sums overflow"
     assert told in " ".join(str(found).split())
 
 
@@ -109,7 +109,7 @@ def test_inputs_that_are_not_finite_are_told(tilewise: Tilewise, tmp_path: Any) 
     files = ("--a", tmp_path / "a.npy", "--b", tmp_path / "b.npy")
     found = tilewise("run", "tiled", *files)
     assert found.code == 0
-    told = "C has 3 NaN, the first at C[1, 0]; of the inputs 1 element is not finite"
+    told = "C has 3 NaN, the first at C[1][0]; of the inputs 1 element is not finite"
     assert told in " ".join(found.out.split())
     path = tmp_path / "own.cu"
     path.write_text(RIGHT.replace("alpha * sum", "1"))

@@ -524,4 +524,4 @@ def test_a_result_that_is_not_finite_is_told(profile: Tilewise, tmp_path: Path) 
     path.write_text(SOURCE.replace("alpha * sum", "1 / (alpha - alpha)"))
     found = profile(f"{path}:talks", "-m", 3, "-n", 3, "-k", 3)
     assert found.code == 1
-    assert "C has 9 infinities, the first at C[0, 0], where the inputs have none" in found.out
+    assert "C has 9 infinities, the first at C[0][0], where the inputs have none" in found.out

@@ -223,7 +223,7 @@ def test_a_product(tmp_path: Path) -> None:
         "B has rows 0 to 11 and columns 0 to 7; by its address this is row 12, column 0"
         in (step["why"])
     )
-    assert "B[12, 0]" in step["say"]
+    assert "B[12][0]" in step["say"]
 
 
 def test_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:

@@ -209,6 +209,10 @@ def test_files_that_are_wrong(tmp_path: Path) -> None:
     assert "is a folder" in told("s.npy")
     np.save(tmp_path / "l.npy", np.array([1.0, 1e300]))
     assert "has 1e+300 at [1], which float32 does not hold" in told("l.npy:float32")
+    np.save(tmp_path / "m.npy", np.array([[1.0, 2.0], [3.0, 1e300]]))
+    assert "has 1e+300 at [1][1], which float32 does not hold" in told("m.npy:float32")
+    np.save(tmp_path / "d.npy", np.array(1e300))
+    assert "has 1e+300, which float32 does not hold" in told("d.npy:float32")
     np.save(tmp_path / "i.npy", np.array([1, 300]))
     with pytest.raises(ValueError, match=re.escape("has 300 at [1], which uint8 does not hold")):
         parsed("histogram", f"{tmp_path / 'i.npy'}:uint8", "1", "zeros:256")

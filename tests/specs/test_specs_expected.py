@@ -69,7 +69,7 @@ def test_what_a_right_kernel_computes_is_right_and_another_is_not(text: str, res
     found = held(text, wrong)
     assert found.first == tuple(int(x) for x in np.unravel_index(4, wrong.shape))
     if found.worst != found.first:  # a bound that is 0 at one and not at the other
-        told = f"elements, the first out[{', '.join(map(str, found.first or ()))}],"
+        told = f"elements, the first out{''.join(f'[{i}]' for i in found.first or ())},"
         assert told in found._summary()
     else:
         assert text.startswith("where")

@@ -12,7 +12,7 @@ from tilewise.exercises.catalogue import Exercise, find
 from tilewise.exercises.goals import GoalResult, judge
 from tilewise.exercises.running import SECONDS, Outcome, RefusedError, Wrong, run
 from tilewise.launch import Finding, LaunchReport
-from tilewise.shown import Part, Shown, Table, plural
+from tilewise.shown import Part, Shown, Table, element, plural
 
 RESULTS, FAULTS, GOALS = 60, 10, 30
 """The points, of a hundred, for correct results, for no fault, and for the goals. In an exercise
@@ -322,7 +322,7 @@ def _compared(wrong: Wrong) -> str:
     """Return the number of wrong elements, and the first of them, in words."""
     found = wrong.compared
     assert found.first is not None
-    at = f"{found.name}[{', '.join(map(str, found.first))}]"
+    at = element(found.name, found.first)
     is_unwritten = bool(wrong.unwritten[found.first])
     got = "was never written" if is_unwritten else f"is {wrong.got:.6g}"
     return (

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.shown import plural
+from tilewise.shown import element, plural
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Untouched:
         else:
             said = f"{which} {'is as it was' if is_one else 'are as they were'} before the launch"
         of = "it is" if is_one else "the first of them"
-        return f"{said}, {of} C[{self.first[0]}, {self.first[1]}]"
+        return f"{said}, {of} {element('C', self.first)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import elements
+from tilewise.shown import element
 from tilewise.specs.expressions import Number, evaluate, extents
 
 Array = npt.NDArray[Any]
@@ -334,10 +335,8 @@ def _converted(array: Array, dtype: np.dtype[Any], what: str, text: str) -> Arra
             wrong = np.isinf(out.astype(np.complex128)) & np.isfinite(array.astype(np.complex128))
     if np.any(wrong):
         place = np.unravel_index(int(np.argmax(wrong)), array.shape)
-        at = ", ".join(map(str, place))
-        raise ValueError(
-            f"{what}: {text} has {array[place]} at [{at}], which {dtype} does not hold"
-        )
+        at = f" at {element('', place)}" if place else ""
+        raise ValueError(f"{what}: {text} has {array[place]}{at}, which {dtype} does not hold")
     return out
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.shown import Record, number
+from tilewise.shown import Record, element, number
 from tilewise.specs.arguments import place_of
 from tilewise.specs.arrays import Array, load
 from tilewise.specs.bounds import Precision
@@ -112,15 +112,15 @@ class Compared(Record):
                 )
             return told
         assert self.worst is not None
-        at = ", ".join(map(str, self.worst))
         first = ""
         if self.first is not None and self.first != self.worst:
-            first = f", the first {self.name}[{', '.join(map(str, self.first))}]"
+            first = f", the first {element(self.name, self.first)}"
+        worst = element(self.name, self.worst)
         got = "was never written" if self.got is None else f"is {_short(self.got)}"
         allowed = f", within {self.allowed:.3g}" if self.allowed else ""
         return (
             f"WRONG: {what}, in {number(self.wrong)} of {number(self.elements)} elements"
-            f"{first}, compared {self.rule}; the worst is {self.name}[{at}], which {got} and "
+            f"{first}, compared {self.rule}; the worst is {worst}, which {got} and "
             f"should be {_short(self.wanted)}{allowed}"
         )
 

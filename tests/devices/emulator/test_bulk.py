@@ -234,8 +234,8 @@ def test_boxes_have_their_place(emulator: Device, name: str, offset: int, words:
 def test_maps_reach_no_further_than_their_array(emulator: Device, name: str, verb: str) -> None:
     short = np.zeros((1, *MATRIX[1:]), np.uint8)
     gaps = np.zeros(MATRIX, np.uint8)[:, :, :100]
-    for matrix, z, place in ((short, 1, "1, 8, 0"), (gaps, 0, "0, 8, 100")):
-        words = rf"in a bulk copy {verb} global memory at array\[{place}\], outside it"
+    for matrix, z, index in ((short, 1, r"\[1\]\[8\]\[0\]"), (gaps, 0, r"\[0\]\[8\]\[100\]")):
+        words = rf"in a bulk copy {verb} global memory at array{index}, outside it"
         args = TOLD, 0, 8, z, BOX, 0, Place(1)
         faulty(emulator, MemoryAccessError, words, name, of(emulator, matrix), *args)
 
@@ -247,7 +247,7 @@ def test_whole_16_bytes_may_be_too_many(emulator: Device) -> None:
     for x, is_faulty in ((32, False), (40, True), (48, True), (56, False)):
         args = "store", arrays, told, x, 0, 0, BOX, 0, Place(1)
         if is_faulty:
-            faulty(emulator, MemoryAccessError, r"writes .* array\[0, 0, 100\]", *args)
+            faulty(emulator, MemoryAccessError, r"writes .* array\[0\]\[0\]\[100\]", *args)
         else:
             run(emulator, *args, shared=BOX)
 
@@ -292,7 +292,7 @@ def test_a_store_has_no_negative_coordinate(emulator: Device, at: tuple[int, int
 def test_what_nobody_wrote(emulator: Device) -> None:
     matrix, box = emulator.empty(MATRIX, np.uint8), emulator.array(np.zeros(BOX, np.uint8))
     faulty(
-        emulator, UninitializedReadError, r"reads what nobody wrote at array\[1, 3, 0\]",
+        emulator, UninitializedReadError, r"reads what nobody wrote at array\[1\]\[3\]\[0\]",
         "load", (matrix, box), TOLD, 0, 3, 1, BOX, 0, Place(1),
     )  # fmt: skip
     # Half of the box is written; its fifth row begins with the fifth piece of its 128 bytes.

@@ -157,7 +157,7 @@ RING_FAULTS: list[tuple[int, type[CheckError], str]] = [
     (2, MemoryAccessError, "uses an mbarrier at byte .* outside the block's shared memory"),
     (3, BarrierError, r"uses the mbarrier full\[0\], which nobody initialised"),
     (4, BarrierError, "for a phase that nobody completes: 1 of 33 arrivals and 0 bytes"),
-    (5, RaceError, r"reads stages\[0, 31\] .* with no barrier after the write of another thread"),
+    (5, RaceError, r"reads stages\[0\]\[31\] .* with no barrier after the write of another thread"),
     (6, BarrierError, "initialises an mbarrier for 0 arrivals"),
     (7, RaceError, "with no barrier after its initialisation by another thread"),
     (8, RaceError, r"writes stages\[.* with no barrier after the .* of another thread"),

@@ -54,7 +54,7 @@ def test_a_race_in_an_array_of_three_dimensions(
     for _ in range(2):  # the second from the cache
         found = finding(kernel, RaceError, (np.zeros((tile, tile), dtype),), (tile, tile), emulator)
         assert (found.array, found.index) == ("as", (1, 1, 0))
-        assert "reads as[1, 1, 0] in shared memory with no barrier" in found.message
+        assert "reads as[1][1][0] in shared memory with no barrier" in found.message
         compiler.forget()
 
 

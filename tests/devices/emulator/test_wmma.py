@@ -389,7 +389,7 @@ def test_a_matrix_beyond_its_array(emulator: Device) -> None:
     a, b, c = matrices(case)
     kernel = Kernel(case.source(), "product")
     args = a[:15].copy(), b, c, c.copy(), a.nbytes, b.nbytes, c.nbytes, 16, 16, 16
-    with pytest.raises(MemoryAccessError, match=r"global memory at ga\[15, 0\]"):
+    with pytest.raises(MemoryAccessError, match=r"global memory at ga\[15\]\[0\]"):
         kernel.launch(1, 32, args, device=emulator)
 
 
@@ -477,5 +477,5 @@ def test_blocks_of_one_kind_are_profiled_once(emulator: Device) -> None:
     report = kernel.launch(*launch, device=emulator)
     assert_same(c, a.astype(np.float32) @ b.astype(np.float32))
     assert found.counters == report.counters
-    with pytest.raises(MemoryAccessError, match=r"global memory at b\[48, 0\]"):
+    with pytest.raises(MemoryAccessError, match=r"global memory at b\[48\]\[0\]"):
         kernel.profile(launch[0], 32, (k + 16, a, b, c, n))

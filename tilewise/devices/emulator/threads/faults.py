@@ -15,7 +15,7 @@ from tilewise.errors import (
     UninitializedReadError,
 )
 from tilewise.launch import Finding
-from tilewise.shown import plural
+from tilewise.shown import element, plural
 
 LIMIT = 100
 IMMEDIATE = ("out of bounds", "misaligned")
@@ -39,10 +39,9 @@ class Place:
     """Whether it is shared memory, whose arrays may have the names of others."""
 
     def __str__(self) -> str:
-        if self.array is None:
+        if self.array is None or self.index is None:
             return "memory that belongs to no array"
-        index = self.index if isinstance(self.index, tuple) else (self.index,)
-        return f"{self.array}[{', '.join(str(i) for i in index)}]"
+        return element(self.array, self.index if isinstance(self.index, tuple) else (self.index,))
 
 
 @dataclass(frozen=True)
