@@ -177,6 +177,7 @@ def test_phases_and_the_step_to_open_on() -> None:
     assert (opened["kind"], opened["space"], opened["phase"]) == ("load", "shared", 0)
     assert trace["shared"][0] == {
         "name": "sa", "offset": 0, "bytes": 16, "element": 4, "rows": 2, "columns": 2,
+        "extents": [2, 2],
     }  # fmt: skip
     assert (
         trace["source"].split("\n")[opened["line"] - 1].strip() == "sum += sa[ty][i] * sb[i][tx];"

@@ -122,6 +122,25 @@ def test_how_a_shared_array_is_drawn(
         assert (found["name"], found["bytes"], *drawn) == ("s", 512, *expected)
 
 
+@pytest.mark.parametrize(
+    ("declared", "extents", "name"),
+    [
+        ("float s[2][4][16]", [2, 4, 16], "s[1][1][2]"), ("float s[8][16]", [8, 16], "s[5][2]"),
+        ("float s[1][128]", [1, 128], "s[0][82]"), ("float s[128]", None, "s[82]"),
+    ],
+)  # fmt: skip
+def test_a_cell_has_the_name_of_the_source(
+    show: Open, declared: str, extents: Any, name: str
+) -> None:
+    kernel = Kernel(SHARED.format(f"__shared__ {declared};"), "k", {"REAL": "float"})
+    args = np.zeros(32, np.float32), np.zeros(32, np.float32)
+    trace = kernel.watch(1, 32, args).trace.to_dict()
+    assert trace["shared"][0].get("extents") == extents
+    tab = show(trace)
+    tab.click("#shared .cell >> nth=82")
+    assert name in tab.inner_text("#details")
+
+
 def test_faults_of_blocks_that_are_not_watched_are_found() -> None:
     words = ("saxpy", "4", "64", "n=256", "a=1", "x=zeros:256", "y=zeros:129")
     found = watch_launch(ready(*words), blocks=[(0, 0, 0)])

@@ -83,7 +83,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Shared:
-    """An array in shared memory; one of one dimension is flat: rows are only how it is drawn."""
+    """An array in shared memory; one of one dimension is flat: rows are only how it is drawn.
+
+    One of several dimensions has their extents, of which the last is that of a row.
+    """
 
     name: str
     offset: int
@@ -91,12 +94,17 @@ class Shared:
     element: int
     rows: int
     columns: int
-    is_flat: bool = False
+    extents: tuple[int, ...] = ()
+
+    @property
+    def is_flat(self) -> bool:
+        return not self.extents
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         found = asdict(self)
-        return found | ({"flat": True} if found.pop("is_flat") else {})
+        extents = list(found.pop("extents"))
+        return found | ({"flat": True} if self.is_flat else {"extents": extents})
 
 
 @dataclass(frozen=True)

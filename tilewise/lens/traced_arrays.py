@@ -93,11 +93,11 @@ def shared_arrays(
         if shape is None or not _is_drawn(shape, dtype):
             shape = Shape(4 if dtype is None else dtype.itemsize, (), 0)
         count = held // shape.element
-        is_flat = len(shape.extents) < 2
-        columns = min(count, FLAT) if is_flat else shape.extents[-1]
+        extents = shape.extents if len(shape.extents) > 1 else ()
+        columns = extents[-1] if extents else min(count, FLAT)
         rows = -(-count // columns) if columns else 0
         called = program.shared_names[name]
-        found.append(Shared(called, offset, held, shape.element, rows, columns, is_flat))
+        found.append(Shared(called, offset, held, shape.element, rows, columns, extents))
     return tuple(found)
 
 

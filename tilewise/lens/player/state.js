@@ -109,7 +109,13 @@ class Recording {
     const i = number - array.first;
     const row = Math.floor(i / array.columns);
     const column = i % array.columns;
-    const name = array.rows > 1 && !array.flat ? `${array.name}[${row}][${column}]` : `${array.name}[${i}]`;
+    const index = [];
+    let left = i;
+    for (const extent of (array.extents || (array.flat ? [] : [array.rows, array.columns])).slice(1).reverse()) {
+      index.unshift(left % extent);
+      left = Math.floor(left / extent);
+    }
+    const name = `${array.name}[${[left, ...index].join("][")}]`;
     return { array, row, column, name, offset: array.offset + i * array.element };
   }
 
