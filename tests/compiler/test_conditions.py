@@ -53,6 +53,9 @@ def test_a_cut_parts_only_what_is_not_certain() -> None:
         ("#if G /* == 4\n */ == 3 // no\na\n#endif", ["a"]), ("#else\n#endif\n#elif\na", ["a"]),
         ("#if G \\\n == 4\na\n#endif\nb", ["b"]), ("#\n#pragma once\na", ["a"]),
         ('"// #if 0"\na', ['""', "a"]), ("#if 1\na", ["a"]),
+        ('R"(\n#undef G\n#if 0\n)"\n#ifdef G\na\n#endif', ['""', "a"]),
+        ("%:if 0\na\n%:else\nb\n%:endif", ["b"]), ("#define G$ 1\n#if G == 3\na\n#endif", ["a"]),
+        ("#define N 4 \v + 4\n#if N == 8\na\n#endif", ["a"]),
     ],
 )  # fmt: skip
 def test_conditions_that_are_decided(source: str, expected: list[str]) -> None:
@@ -63,12 +66,34 @@ def test_conditions_that_are_decided(source: str, expected: list[str]) -> None:
     "before",
     [
         "#include <a.h>", "#if __A\n#define NO\n#endif", "#if __A\n#else\n#define NO 2\n#endif",
-        "#define NO\n#if __A\n#undef NO\n#endif", "#if __A\n#define NO(x)\n#endif",
+        "#define NO\n#if __A\n#undef NO\n#endif", "#define NO\n#pragma push_macro(\"NO\")",
+        "#if __A\n#define NO\n#elif __B\n#define NO\n#endif",
+        "#if __A\n#define NO\n#undef NO\n#else\n#define NO\n#endif",
+        "#if __A\n#define NO(x)\n#endif",
     ],
 )  # fmt: skip
 def test_what_may_be_defined(before: str) -> None:
     found = lines(f"{before}\n#ifdef NO\na\n#else\nb\n#endif")
     assert [x for x in found if x != CUT] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "name", ["CUDART_VERSION", "cudaStreamLegacy", "NULL", "INT_MAX", "CHAR_BIT", "M_PI", "assert"]
+)
+def test_nvrtc_may_define_names_itself(name: str) -> None:
+    assert lines(f"#ifdef {name}\na\n#else\nb\n#endif") == [CUT, "a", CUT, "b", CUT]
+
+
+def test_what_every_branch_defines_is_defined() -> None:
+    inner = "#ifdef __B\n#define A 2\n#else\n#define A 3\n#endif\n"
+    source = f"#ifdef __A\n#define A 1\n#else\n{inner}#endif\nx\n#ifdef A\na\n#endif"
+    text, (macros,) = kept(source, "x", {})
+    assert text.split()[-1] == "a"
+    assert text.split()[-2] != CUT
+    assert macros["A"] == ("1", "2", "3")
+    _, (macros,) = kept(f"{inner.replace('#else', '#elif __C')}x", "x", {})
+    assert macros["A"] == ("2", "3", None)
+    assert choices(["A"], macros) == [{"A": "2"}, {"A": "3"}, {}]
 
 
 def test_the_macros_at_each_place() -> None:

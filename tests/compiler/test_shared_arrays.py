@@ -44,7 +44,6 @@ MACROS = """
         ("__shared__ float s[EDGE /* of a tile */][4]; // s[9][9];", {}, (8, 4)),
         ("__shared__ float s[2][EDGE > 4 ? PAD : 4];", {}, (2, 1)),
         ("__shared__ float\n    s[EDGE]\n    [4]\n;", {}, (8, 4)),
-        ("#define DECLARE(t) __shared__ t s[2][2];\n__shared__ float s[4];", {}, (4,)),
         ("#define LINES EDGE \\\n + 1\n__shared__ float s[LINES][2];", {}, (9, 2)),
         ('extern const char* a; a = "/*"; __shared__ float s[4]; /* */', {}, (4,)),
     ],
@@ -136,7 +135,9 @@ def test_an_element_that_is_not_known(declared: str) -> None:
         ("float s[]", 64, Shape(4, (16,), 1)), ("double s[][2][2]", 99, Shape(8, (3, 2, 2), 1)),
         ("unsigned char s[]", 64, Shape(1, (64,), 1)), ("Pair s[]", 64, None),
         ("float s[]", 0, Shape(4, (), 1)), ("float s[16]", 64, None),
-        ("float s[][T]", 64, Shape(4, (), 1)),
+        ("float s[][T]", 64, Shape(4, (), 1)), ("unsigned __int128 s[]", 64, None),
+        ("real s[]; typedef float real;", 64, None),
+        ("float s[]\n#if __A\n[8]\n#endif\n;", 64, None),
     ],
 )  # fmt: skip
 def test_dynamic_shared_memory(declared: str, size: int, expected: Shape | None) -> None:
@@ -176,6 +177,17 @@ NOT_SURE = Shape(4, (), 1)
         ("__shared__ float s[4][8]; __shared__ Tile s;", None),
         ("__shared__ float s[4][8]; __shared__ Row s[8];", None),
         ("__shared__ float s[4][8]; __shared__ float s, t;", FOUR_ROWS),
+        ("#define DECLARE(t) __shared__ t s[8][4]\n__shared__ float s[4][8];", None),
+        ("#define SHARED \\\n __shared__\nSHARED float s[8][4]; __shared__ float s[4][8];", None),
+        ("__shared__ float s[4][8]; __shared__ struct { float s[2][16]; } s;", None),
+        ("__shared__ float s[4][8]; __shared__ Pair s[4]\n#if __A\n[2]\n#endif\n;", None),
+        ("__shared__ float a, *s[4][8];", None),
+        ("__shared__ float s[~3u % 233][~3u % 233];", NOT_SURE),
+        ("__shared__ float s[-4][-8];", NOT_SURE),
+        ("__shared__ float $s[8][4], s[4][8];", FOUR_ROWS),
+        # These macros may be undefined, and the name then be something else.
+        ("#if __A\n#define N 8\n#endif\n__shared__ float s[N][32 / N];", NOT_SURE),
+        ("#define N 8\n#if __A\n#undef N\n#endif\n__shared__ float s[N][32 / N];", NOT_SURE),
         # A condition is decided by the macros that are given or defined.
         (IN_CONDITION.format("0"), EIGHT_ROWS),
         (IN_CONDITION.format("1"), FOUR_ROWS),
@@ -227,3 +239,5 @@ def test_the_architecture_decides_conditions(arch: str, expected: Shape) -> None
     }}"""
     kernel = Kernel(source, "k", {"WIDE": True}, ["-DF(x)=x"])
     assert of_compiled(kernel.compile(arch), "s", 128) == expected
+    undefined = Kernel(source, "k", {"WIDE": True}, ["-DF(x)=x", "-UF"])
+    assert of_compiled(undefined.compile(arch), "s", 128) == EIGHT_ROWS

@@ -141,7 +141,7 @@ def test_nested_structures_arrays_and_holes(file: Path) -> None:
 def test_the_first_declaration_counts_and_no_header_behind_it_is_read(file: Path) -> None:
     assert layout(file, "Pair", T="double").size == 16
     own = file.with_name("own.cuh")
-    headers = '#include "absent.cuh"\n  #  include "inner.cuh"\n'
+    headers = '  #  include "inner.cuh"\n#include "absent.cuh"\n'
     own.write_text(f"{headers}struct Own {{ Pair<int> pair; }};")
     assert layout(own, "Own").size == 16
     own = file.with_name("pair.cuh")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import runpy
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reference import ROOT, thorough
+from reference import thorough
+from scripts import script
 
 from tilewise.cli.show.nsight import hardware as show_hardware
 from tilewise.devices import get_device
@@ -32,8 +32,6 @@ from tilewise.lens.metrics import AS_PTX, EXACT, METRICS, NEAR, Hardware, given_
 from tilewise.lens.nsight import ProfilerError, measure, parse, require
 from tilewise.lens.nsight_child import Case, load, save
 from tilewise.tensor_map import tensor_map
-
-BENCHMARK = ROOT / "benchmarks" / "counters.py"
 
 PRINTED = """\
 ==PROF== Connected to process 1243 (/usr/bin/python3.12)
@@ -531,7 +529,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     few = [spec for spec in CASES if spec.kernel in ("reduction", "stencil")]
     monkeypatch.setattr(hardware_cases, "CASES", few)
     monkeypatch.setattr(sys, "argv", ["counters.py", *options])
-    runpy.run_path(str(BENCHMARK), run_name="__main__")
+    script("counters.py", "__main__")
 
 
 def test_benchmark(
@@ -624,7 +622,6 @@ def test_tensor_maps_are_what_they_were_in_the_other_process(tmp_path: Path) -> 
     assert first.array is second.array
 
 
-CANDIDATES = ROOT / "benchmarks" / "metric_candidates.py"
 LISTING = """
 if "--query-metrics" in sys.argv:
     print("Device NVIDIA H200 (GH100)")
@@ -637,7 +634,7 @@ if "--query-metrics" in sys.argv:
 
 def candidates(monkeypatch: pytest.MonkeyPatch, *options: str) -> None:
     monkeypatch.setattr(sys, "argv", ["metric_candidates.py", *options])
-    runpy.run_path(str(CANDIDATES), run_name="__main__")
+    script("metric_candidates.py", "__main__")
 
 
 @thorough

@@ -19,7 +19,7 @@ from tilewise.compiler.compiled import Compiled, Parameter, Variable
 from tilewise.compiler.extract import PART
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job, job_of, key_of_shipped
-from tilewise.compiler.options import defined
+from tilewise.compiler.options import left_defined
 from tilewise.compiler.ptx import given
 from tilewise.compiler.request import Request
 from tilewise.compiler.underway import underway
@@ -242,7 +242,7 @@ def _on_disk(ready: _Ready) -> Compiled | None:
             for name, symbol, space, size, declared, shape, is_known in entry["variables"]
         ),
         is_part="part" in entry, remarks=tuple(entry.get("remarks", ())),
-        macros=tuple(defined(job.options)),
+        macros=tuple(left_defined(job.options)),
     )  # fmt: skip
     return _remember(ready, compiled)
 

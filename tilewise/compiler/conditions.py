@@ -1,7 +1,7 @@
-"""The lines of a source that the preprocessor keeps, and the macros that hold there.
+"""The lines of a source that the preprocessor keeps, and the macros that are defined at them.
 
 Conditions are decided by the macros that are given to the compiler and those that the source
-defines. Where they can't be decided, as by a macro that an included header may define, each side
+defines. Where they can't be decided, as by a macro that an included header may define, each branch
 may be the one that is compiled.
 
 Source: ISO C++20 15.2 (conditional inclusion), 15.6 (macro replacement).
@@ -17,13 +17,20 @@ from itertools import product
 from tilewise.compiler.expressions import names_in, value_of
 
 CUT = "\0"
-"""What stands in a text in place of a directive whose condition can't be decided."""
-Bodies = Mapping[str, Sequence[str]]
-"""The bodies that each macro without parameters may have."""
+"""Marks, in the text that :func:`kept` returns, a directive whose condition can't be decided."""
+Bodies = Mapping[str, Sequence[str | None]]
+"""The bodies that each macro without parameters may have; None if it may be undefined."""
+# Raw strings, comments, strings and character literals.
 _LEFT_OUT = re.compile(
-    r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'", re.DOTALL
+    r"R\"(\w*)\(.*?\)\1\"|//[^\n]*|/\*.*?(?:\*/|\Z)"
+    r"|\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)'",
+    re.DOTALL,
 )
-_DIRECTIVE = re.compile(r"\s*#\s*(\w*)\s*(.*)")
+_DIRECTIVE = re.compile(r"\s*(?:#|%:)\s*(\w*)\s*(.*)")
+# What NVRTC defines itself: names that begin with an underscore, and those of its own headers.
+_OF_NVRTC = re.compile(
+    r"_|cuda|CUDA|M_|NULL$|NAN$|INFINITY$|HUGE_VAL|EXIT_|RAND_MAX$|assert$|\w+_(?:BIT|MAX|MIN)$"
+)
 _MOST_CHOICES = 64  # combinations of the bodies that macros may have
 
 
@@ -37,11 +44,12 @@ def kept(
     source : str
         CUDA C++.
     word : str
-        A word of C++, such as ``"__shared__"``.
+        The identifier at whose occurrences the macros are wanted, such as ``"__shared__"``.
     given : mapping of str to str
         The macros that are given to the compiler.
     is_whole : bool
-        Whether ``given`` are all of them.
+        Whether no others were given to the compiler; if False, a name that the source does not
+        define may be a macro.
 
     Returns
     -------
@@ -52,52 +60,79 @@ def kept(
         For each occurrence of the word in the text, the bodies that macros may have there.
     """
     plain = _LEFT_OUT.sub(
-        lambda found: '""' if found[0][0] == '"' else " ", re.sub(r"\\\r?\n", "", source)
+        lambda found: '""' if found[0][0] in '"R' else " ", re.sub(r"\\\r?\n", "", source)
     )
-    reader = _Reader(given, is_whole)
+    reader = _Preprocessor(given, is_whole)
     asked = re.compile(rf"\b{re.escape(word)}\b")
     lines: list[str] = []
     macros: list[Bodies] = []
-    for line in plain.splitlines():
+    for line in re.split(r"\r?\n", plain):
         if found := _DIRECTIVE.match(line):
             lines.append(CUT if reader.read(found[1], found[2].strip()) else "")
         elif reader.is_kept is not False:
             lines.append(line)
-            macros += [dict(reader.bodies)] * len(asked.findall(line))
+            if count := len(asked.findall(line)):
+                macros += [reader.possible] * count
     return "\n".join(lines), macros
 
 
 def choices(texts: Iterable[str], bodies: Bodies) -> list[dict[str, str]] | None:
     """Return each choice of a body for the macros that some texts name; None if there are too many.
 
-    Several may be possible of a macro that is defined under a condition that can't be decided.
+    Several may be possible of a macro that is defined under a condition that can't be decided; a
+    choice in which it is undefined is without it.
     """
     names = sorted(set().union(*(names_in(text, bodies) for text in texts)))
     if math.prod(len(bodies[name]) for name in names) > _MOST_CHOICES:
         return None
     found = product(*(bodies[name] for name in names))
-    return [dict(zip(names, chosen, strict=True)) for chosen in found]
+    return [
+        {name: body for name, body in zip(names, chosen, strict=True) if body is not None}
+        for chosen in found
+    ]
 
 
 class _Level:
-    """A condition that is open: whether its present side is kept, and whether an earlier one was.
+    """A condition that is open.
 
-    Both are None if they are not known.
+    Attributes
+    ----------
+    around : bool or None
+        Whether the lines around it are kept; None if it is not known.
+    is_kept, was_kept : bool or None
+        Whether the present branch is kept if they are, and whether one was so far.
+    defined : set of str
+        The macros that the present branch has defined.
     """
 
-    def __init__(self, is_kept: bool | None) -> None:
+    def __init__(self, around: bool | None, is_kept: bool | None) -> None:
+        self.around = around
         self.is_kept = self.was_kept = is_kept
+        self.defined: set[str] = set()
+        self._in_each: set[str] | None = None  # the macros that each branch so far defined
 
-    def turn(self, is_true: bool | None) -> None:
-        """Go on to the next side, whose own condition is given."""
+    def next_branch(self, is_true: bool | None) -> None:
+        """Enter the next branch; ``is_true`` is its own condition."""
+        self._leave_branch()
         if self.was_kept is True or is_true is False:
             self.is_kept = False
             return
         self.is_kept = is_true if self.was_kept is False else None
         self.was_kept = True if is_true else None
 
+    def end(self) -> set[str]:
+        """Return the macros that are defined whichever branch is kept."""
+        self._leave_branch()
+        return (self._in_each or set()) if self.was_kept else set()
 
-class _Reader:
+    def _leave_branch(self) -> None:
+        if self.is_kept is not False:
+            before = self.defined if self._in_each is None else self._in_each
+            self._in_each = before & self.defined
+        self.defined = set()
+
+
+class _Preprocessor:
     """The preprocessor's state at a line.
 
     Attributes
@@ -116,33 +151,47 @@ class _Reader:
         self._levels: list[_Level] = []
 
     @property
+    def possible(self) -> Bodies:
+        """The bodies of the macros here, and None for those that may be undefined."""
+        unsure = {name: (*self.bodies[name], None) for name in self._unsure & self.bodies.keys()}
+        return {**self.bodies, **unsure}
+
+    @property
     def is_kept(self) -> bool | None:
         """Whether lines are kept here; None if that is not known."""
-        sides = {level.is_kept for level in self._levels}
-        return False if False in sides else None if None in sides else True
+        if not self._levels:
+            return True
+        both = self._levels[-1].around, self._levels[-1].is_kept
+        return False if False in both else None if None in both else True
 
     def read(self, word: str, rest: str) -> bool:
-        """Read a directive; return whether it parts lines of which either may be kept."""
+        """Read a directive; return whether a branch begins or ends that may not be compiled."""
+        before = self.is_kept
         if word in ("if", "ifdef", "ifndef"):
-            self._levels.append(_Level(self._condition(word, rest)))
+            self._levels.append(_Level(before, before is not False and self._condition(word, rest)))
             return self.is_kept is None
         if word in ("elif", "elifdef", "elifndef", "else") and self._levels:
-            before = self.is_kept
             is_true = True if word == "else" else self._condition(word.removeprefix("el"), rest)
-            self._levels[-1].turn(is_true)
+            self._levels[-1].next_branch(is_true)
             return None in (before, self.is_kept)
         if word == "endif" and self._levels:
-            before = self.is_kept
-            self._levels.pop()
+            self._define(self._levels.pop().end())
             return before is None
-        if self.is_kept is not False:
+        if before is not False:
             self._change(word, rest)
         return False
+
+    def _define(self, names: set[str]) -> None:
+        """Note that macros are defined here, if the lines here are compiled."""
+        if self.is_kept:
+            self._unsure -= names
+        elif self._levels:
+            self._levels[-1].defined |= names
 
     def _condition(self, word: str, rest: str) -> bool | None:
         """Return whether a condition is true; None if it can't be decided."""
         if word != "if":
-            name = re.match(r"\w*", rest)
+            name = re.match(r"[\w$]*", rest)
             known = self._is_defined(name[0] if name else "")
             return None if known is None else known == (word == "ifdef")
         if names_in(rest, self.bodies) & self._unsure:
@@ -157,15 +206,16 @@ class _Reader:
             return None
         if name in self.bodies or name in self._with_parameters:
             return True
-        # The compiler's own macros begin with an underscore.
-        return False if self._is_whole and not name.startswith("_") else None
+        return False if self._is_whole and not _OF_NVRTC.match(name) else None
 
     def _change(self, word: str, rest: str) -> None:
         """Read a directive that changes macros."""
         is_kept = self.is_kept
         if word in ("include", "include_next", "import"):
             self._is_whole = False
-        name, arguments, body = re.match(r"(\w*)(\(?)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+        if word == "pragma" and "_macro" in rest:  # push_macro, pop_macro
+            self._unsure |= self.bodies.keys() | self._with_parameters
+        name, arguments, body = re.match(r"([\w$]*)(\(?)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
         if word == "undef":
             if is_kept:
                 self.bodies.pop(name, None)
@@ -173,12 +223,13 @@ class _Reader:
                 self._unsure.discard(name)
             elif self._is_defined(name) is not False:
                 self._unsure.add(name)
+            for level in self._levels:
+                level.defined.discard(name)
         if word != "define":
             return
-        if is_kept:
-            self._unsure.discard(name)
-        elif self._is_defined(name) is not True:
+        if self._is_defined(name) is not True:
             self._unsure.add(name)
+        self._define({name})
         if arguments:
             self._with_parameters.add(name)
             return

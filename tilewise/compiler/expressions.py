@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tilewise.compiler.type_names import is_integer, size_of
 
-_TOKEN = re.compile(r"\d[\w'.]*|[A-Za-z_]\w*|<<|>>|<=|>=|==|!=|&&|\|\||\S")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+_TOKEN = re.compile(r"\d[\w'.]*|[A-Za-z_$][\w$]*|<<|>>|<=|>=|==|!=|&&|\|\||\S")
+_NAME = re.compile(r"[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"(0[xX][\da-fA-F]+|0[bB][01]+|\d+)[uUlLzZ]*")
 _MOST_TOKENS = 1000  # of an expression whose macros are replaced
-_DEEPEST = 50  # macros in macros, and expressions in expressions
-_MOST = 1 << 64
-_BINDS = {
+_DEEPEST = 50  # levels of nested macros, and of nested expressions
+_MOST = 1 << 31  # whatever an int can't hold depends on its type
+_PRECEDENCE = {
     "*": 10, "/": 10, "%": 10, "+": 9, "-": 9, "<<": 8, ">>": 8, "<": 7, "<=": 7, ">": 7, ">=": 7,
     "==": 6, "!=": 6, "&": 5, "^": 4, "|": 3, "&&": 2, "||": 1,
 }  # fmt: skip
@@ -34,6 +34,9 @@ def value_of(
     is_defined: Callable[[str], bool | None] | None = None,
 ) -> int | None:
     """Return the whole number of an expression; None if it is not certain.
+
+    It is not certain either where the types of C++ would count: beyond the range of ``int``, and
+    for negative numbers beside unsigned ones.
 
     Parameters
     ----------
@@ -52,23 +55,23 @@ def value_of(
     13
     """
     try:
-        return _Reader(replaced(expression, macros), is_defined).whole()
+        return _Parser(replaced(expression, macros), is_defined).whole()
     except ValueError:
         return None
 
 
 def replaced(text: str, macros: Mapping[str, str]) -> list[str]:
-    """Return the tokens of a text with macros replaced, but for operands of ``defined``.
+    """Return the tokens of a text with macros replaced, except operands of ``defined``.
 
     Raises
     ------
     ValueError
-        If they are too many.
+        If there are too many tokens, or macros to replace.
     """
     return _replaced(_TOKEN.findall(text), macros, frozenset(), [_MOST_TOKENS])
 
 
-def names_in(expression: str, macros: Mapping[str, Sequence[str]]) -> set[str]:
+def names_in(expression: str, macros: Mapping[str, Sequence[str | None]]) -> set[str]:
     """Return the macros that an expression names, itself or by the bodies of others."""
     found: set[str] = set()
     waiting = [expression]
@@ -76,37 +79,43 @@ def names_in(expression: str, macros: Mapping[str, Sequence[str]]) -> set[str]:
         for name in _NAME.findall(waiting.pop()):
             if name in macros and name not in found:
                 found.add(name)
-                waiting += macros[name]
+                waiting += [body for body in macros[name] if body is not None]
     return found
 
 
 def _replaced(
-    tokens: Sequence[str], macros: Mapping[str, str], hidden: frozenset[str], budget: list[int]
+    tokens: Sequence[str], macros: Mapping[str, str], expanding: frozenset[str], budget: list[int]
 ) -> list[str]:
-    if len(hidden) > _DEEPEST:
+    if len(expanding) > _DEEPEST:
         raise ValueError("macros are too deep")
     out: list[str] = []
     for token in tokens:
+        budget[0] -= 1
+        if budget[0] < 0:
+            raise ValueError("the expression is too long")
         is_asked = out[-1:] == ["defined"] or out[-2:] == ["defined", "("]
-        if token in macros and token not in hidden and not is_asked:
+        if token in macros and token not in expanding and not is_asked:
             body = _TOKEN.findall(macros[token])
-            out += _replaced(body, macros, hidden | {token}, budget)
+            out += _replaced(body, macros, expanding | {token}, budget)
         else:
             out.append(token)
-            budget[0] -= 1
-            if budget[0] < 0:
-                raise ValueError("the expression is too long")
     return out
 
 
-class _Reader:
-    """Computes an expression from its tokens; raises ValueError if it is none."""
+class _Parser:
+    """Computes an expression from its tokens; raises ValueError if they are not one."""
 
     def __init__(
         self, tokens: Sequence[str], is_defined: Callable[[str], bool | None] | None
     ) -> None:
         self._tokens, self._is_defined = tokens, is_defined
         self._at = self._depth = 0
+        # Whether an operand is unsigned, or may be.
+        self._is_unsigned = any(
+            token in ("sizeof", "unsigned", "size_t")
+            or (token[0].isdigit() and "u" in token.lower())
+            for token in tokens
+        )
 
     def whole(self) -> int | None:
         value = self._expression(0)
@@ -125,16 +134,16 @@ class _Reader:
         self._at += 1
         return token
 
-    def _expression(self, least: int) -> int | None:
-        """Return the value up to an operator that binds less than ``least``."""
+    def _expression(self, lowest: int) -> int | None:
+        """Return the value up to an operator whose precedence is below ``lowest``."""
         self._depth += 1
         if self._depth > _DEEPEST:
             raise ValueError("expressions are too deep")
         value = self._operand()
-        while (sign := self._next()) in _BINDS and _BINDS[sign] >= least:
+        while (sign := self._next()) in _PRECEDENCE and _PRECEDENCE[sign] >= lowest:
             self._at += 1
-            value = _computed(sign, value, self._expression(_BINDS[sign] + 1))
-        if least == 0 and self._next() == "?":
+            value = self._checked(_computed(sign, value, self._expression(_PRECEDENCE[sign] + 1)))
+        if lowest == 0 and self._next() == "?":
             self._at += 1
             first = self._expression(0)
             self._take(":")
@@ -152,15 +161,15 @@ class _Reader:
             if is_integer(words := self._words()) or words == ["size_t"]:
                 self._at += len(words)
                 self._take(")")
-                return self._expression(max(_BINDS.values()) + 1)
+                return self._cast(" ".join(words), self._expression(max(_PRECEDENCE.values()) + 1))
             value = self._expression(0)
             self._take(")")
             return value
         if token in ("-", "+", "!", "~"):
-            value = self._expression(max(_BINDS.values()) + 1)
+            value = self._expression(max(_PRECEDENCE.values()) + 1)
             if value is None:
                 return None
-            return {"-": -value, "+": value, "!": int(not value), "~": ~value}[token]
+            return self._checked({"-": -value, "+": value, "!": int(not value), "~": ~value}[token])
         if token == "sizeof":
             self._take("(")
             words = self._words()
@@ -171,7 +180,7 @@ class _Reader:
             return size_of(" ".join(words) + "*" * is_pointer)
         if number := _NUMBER.fullmatch(token.replace("'", "")):
             digits = number[1]
-            return int(digits, 8 if re.fullmatch(r"0\d+", digits) else 0)
+            return self._checked(int(digits, 8 if re.fullmatch(r"0\d+", digits) else 0))
         if token in ("true", "false"):
             return int(token == "true")
         if not _NAME.fullmatch(token):
@@ -181,16 +190,28 @@ class _Reader:
     def _words(self) -> list[str]:
         """Return the names that come next."""
         words: list[str] = []
-        while _NAME.fullmatch(self._next_but(len(words))):
-            words.append(self._next_but(len(words)))
+        while _NAME.fullmatch(self._peek(len(words))):
+            words.append(self._peek(len(words)))
         return words
 
-    def _next_but(self, count: int) -> str:
-        at = self._at + count
+    def _peek(self, ahead: int) -> str:
+        at = self._at + ahead
         return self._tokens[at] if at < len(self._tokens) else ""
 
+    def _checked(self, value: int | None) -> int | None:
+        """Return a value that is the same whatever the types of the operands, else None."""
+        if value is None or (value < 0 and self._is_unsigned):
+            return None
+        return value if abs(value) < _MOST else None
+
+    def _cast(self, type: str, value: int | None) -> int | None:
+        """Return a value that the type holds, else None."""
+        size = 8 if type == "size_t" else size_of(type)
+        is_held = value is not None and size is not None and 0 <= value < 1 << (8 * size - 1)
+        return value if is_held else None
+
     def _of_name(self, name: str) -> int | None:
-        """Return the value of ``defined`` and its operand, or of a name that is no macro."""
+        """Return the value of an operator ``defined``, or of an identifier that is no macro."""
         if self._is_defined is None:
             return None
         if name == "defined":
@@ -215,12 +236,11 @@ def _computed(sign: str, left: int | None, right: int | None) -> int | None:
         return None
     if sign in ("&&", "||"):
         return int(sign == "&&")
-    if sign in ("<<", ">>") and not 0 <= right < 64:
+    if sign in ("<<", ">>") and not 0 <= right < 32:
         return None
     if sign in ("/", "%"):
         if right == 0:
             return None
         quotient = abs(left) // abs(right) * (1 if (left < 0) == (right < 0) else -1)
         return quotient if sign == "/" else left - quotient * right
-    value = int(_OPERATIONS[sign](left, right))
-    return value if abs(value) < _MOST else None
+    return int(_OPERATIONS[sign](left, right))

@@ -15,7 +15,7 @@ from tilewise.compiler.explained import explained
 from tilewise.compiler.extract import Extracted, extract
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
-from tilewise.compiler.options import defined
+from tilewise.compiler.options import left_defined
 from tilewise.compiler.plain_types import plain_types
 from tilewise.compiler.source.launches import has_host_launch
 from tilewise.compiler.source.tree import parsed
@@ -69,7 +69,7 @@ def make(job: Job, gathered: Gathered) -> Compiled:
     return Compiled(
         name, symbol, arch, source, file, ptx, output.cubin, resources, parameters, variables,
         is_part=found.gathered is not gathered, remarks=found.remarks,
-        macros=tuple(defined(job.options)),
+        macros=tuple(left_defined(job.options)),
     )  # fmt: skip
 
 

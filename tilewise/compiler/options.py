@@ -43,7 +43,8 @@ _ALLOWED = re.compile(
 # Of the others that are allowed, none was seen to have that effect.
 _LASTING = re.compile(r"--?(?:device-debug|G|Ofast-compile|Ofc|optimization-info|opt-info)\b.*")
 _FOLDER = re.compile(r"(?:-I|--include-path)[= ]?(.*)", re.DOTALL)
-_DEFINE = re.compile(r"-D|--define-macro=")
+_DEFINE = re.compile(r"(?:-D|--define-macro=)(.*)", re.DOTALL)
+_UNDEFINE = re.compile(r"(?:-U|--undefine-macro=)(\w+)")
 _MACRO = re.compile(r"(?:-D|--define-macro=)([A-Za-z_]\w*)(?:=(.*))?", re.ASCII)
 _OLD = re.compile(r"--?std=(?:c|gnu)\+\+(?:98|03|0x|11|1y|14)")
 
@@ -112,8 +113,17 @@ def macros(options: Sequence[str]) -> dict[str, str]:
 
 def defined(options: Sequence[str]) -> list[str]:
     """Return the texts of the macros that options define: ``NAME=VALUE``, or ``NAME(A)=VALUE``."""
-    found = (_DEFINE.match(option) for option in options)
-    return [match.string[match.end() :] for match in found if match is not None]
+    return [match[1] for match in map(_DEFINE.match, options) if match is not None]
+
+
+def left_defined(options: Sequence[str]) -> list[str]:
+    """Return the :func:`defined` macros that no later option undefines."""
+    found: list[str] = []
+    for option in options:
+        found += defined([option])
+        if match := _UNDEFINE.match(option):
+            found = [each for each in found if re.split(r"[=(]", each)[0] != match[1]]
+    return found
 
 
 def of_macros(defines: Mapping[str, Any]) -> tuple[str, ...]:

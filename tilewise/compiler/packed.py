@@ -26,7 +26,7 @@ from tilewise.compiler import (
     remember,
     shipped,
 )
-from tilewise.compiler.options import defined, of_macros
+from tilewise.compiler.options import left_defined, of_macros
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
 
@@ -122,7 +122,7 @@ def unpack(data: bytes) -> int:
             tuple(replace(Variable(**each), shape=tuple(each["shape"]))
                   for each in head["variables"]),
             remarks=tuple(head["remarks"]),
-            macros=tuple(defined((*of_macros(head["defines"] or {}), *request.options))),
+            macros=tuple(left_defined((*of_macros(head["defines"] or {}), *request.options))),
         )  # fmt: skip
         remember(request, compiled)
         machine_code.remember(

@@ -13,9 +13,12 @@ from tilewise.compiler.expressions import replaced, value_of
 from tilewise.compiler.type_names import size_of
 
 _SHARED = "__shared__"
-_ELEMENT_SIZES = (1, 2, 4, 8, 16)  # bytes that a type which is not known here may have
+_ELEMENT_SIZES = (1, 2, 4, 8, 16)  # bytes that are taken to be possible of an unknown type
+_NO_TYPE = ("extern", "static")
 _VECTOR = re.compile(r"(?:(?:float|double|int|half)([234])|bfloat16(2))$")
-_ALIAS = re.compile(r"\btypedef\s+([\w\s]+?)\s+(\w+)\s*;|\busing\s+(\w+)\s*=\s*([\w\s]+?)\s*;")
+_ALIAS = re.compile(r"\btypedef ([^;]*) ([\w$]+) ?;|\busing ([\w$]+) ?= ?([^;]*);")
+_FIRST_NAME = re.compile(r"[\w$]+\s*(?:\[[^\]]*\]\s*)*$")
+_HIDDEN = re.compile(rf"(?:#|%:)[ \t]*define\b[^\n]*\b{_SHARED}\b")
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ def shape_of(
 ) -> Shape | None:
     """Return the shape of the shared array ``name`` that has ``size`` bytes.
 
-    Of several declarations with this name, each that may be compiled and may have this size counts:
-    what they differ in is not certain.
+    All declarations of this name that may be compiled and may have this size are compared: what
+    they differ in is not certain.
 
     Parameters
     ----------
@@ -64,7 +67,7 @@ def shape_of(
     is_dynamic : bool
         Whether it is dynamic shared memory, whose first extent follows from the size.
     is_whole : bool
-        Whether ``macros`` are all that are given.
+        Whether no others were given to the compiler.
 
     Returns
     -------
@@ -76,14 +79,19 @@ def shape_of(
     >>> shape_of("__shared__ double s[T], t[4][T];", "t", 4 * 8 * 8, {"T": "8"})
     Shape(element=8, extents=(4, 8), values=1)
     """
+    if _HIDDEN.search(re.sub(r"\\\r?\n", " ", source)) or _SHARED in " ".join(macros.values()):
+        return None  # a macro may declare an array of this name, too
     found: set[Shape | None] = set()
     text, defined = kept(source, _SHARED, macros, is_whole=is_whole)
-    aliases = _aliases(text)
+    # The type of dynamic shared memory is not checked by its size, so another's alias won't do.
+    aliases = {} if is_dynamic else _aliases(text)
     for kind, extents, place in _declarations(text, name):
+        if CUT in "".join([kind, *extents]):
+            return None
         if (extents[:1] == [""]) != is_dynamic:
             continue
         chosen = choices([kind, *extents], {**aliases, **defined[place]})
-        if chosen is None or CUT in "".join([kind, *extents]):
+        if chosen is None:
             return None
         for values in chosen:
             found |= set(_fitting(kind, extents, values, size, is_dynamic=is_dynamic))
@@ -113,31 +121,37 @@ def of_compiled(
 
 
 def _declarations(text: str, name: str) -> Iterator[tuple[str, list[str], int]]:
-    """Yield the type, the extents and the number of each declaration of a shared variable.
+    """Yield the type, the extents and the place of each declaration of a shared variable.
 
-    Type and extents are text; the first extent of dynamic shared memory is empty. The declarations
-    of all shared variables are numbered through.
+    Type and extents are text; the first extent of dynamic shared memory is empty, and one that is
+    :data:`CUT` stands for a declaration that is not read. The place is the index of its
+    ``__shared__`` among all of the text.
     """
-    own = re.compile(rf"\b{re.escape(name)}\s*((?:\[[^\]]*\]\s*)+|(?=,|$))")
+    own = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])\s*((?:\[[^\]]*\]\s*)*)([,=]|$)?")
     for place, found in enumerate(re.finditer(rf"\b{_SHARED}\b", text)):
         end = text.find(";", found.end())
         statement = text[found.end() : len(text) if end < 0 else end]
-        if declared := own.search(statement):
+        if "{" in statement:
+            yield "", [CUT], place
+        elif declared := own.search(statement):
+            before = statement[: declared.start()]
+            kind = _FIRST_NAME.sub("", before.partition(",")[0]) if "," in before else before
+            kind += "*" * before.rstrip().endswith("*")
             extents = [each.strip() for each in re.findall(r"\[([^\]]*)\]", declared[1])]
-            yield statement[: declared.start()].partition(",")[0], extents, place
+            yield kind, extents if declared[2] is not None else [CUT], place
 
 
 def _fitting(
     kind: str, extents: list[str], values: Mapping[str, str], size: int, *, is_dynamic: bool
 ) -> Iterator[Shape | None]:
-    """Yield the shape of a declaration that has ``size`` bytes, or may have it.
+    """Yield the shape of a declaration if it has ``size`` bytes, or may have them.
 
-    None is yielded if the size of its elements is not known.
+    It is None if the declaration fits and the size of its elements is not known.
     """
     element, count = _plain_size(kind, values)
-    known = [value_of(each, values) or 0 for each in extents[is_dynamic:]]
+    known = [max(0, value_of(each, values) or 0) for each in extents[is_dynamic:]]
     each = math.prod(known)  # elements; of dynamic shared memory, of each of the first extent
-    if each <= 0:
+    if each == 0:
         if element is None or size % element == 0:
             yield None if element is None else Shape(element, (), count)
     elif is_dynamic:
@@ -152,21 +166,21 @@ def _fitting(
 
 def _plain_size(kind: str, values: Mapping[str, str]) -> tuple[int | None, int]:
     """Return the bytes of a type and the number of its values; None and 0 if it is not known."""
-    without_alignment = re.sub(r"\w+\s*\((?:[^()]|\([^()]*\))*\)", " ", kind)
+    without_alignment = re.sub(r"\b\w+\s*\((?:[^()]|\([^()]*\))*\)", " ", kind)
     try:
         words = replaced(without_alignment, values)
     except ValueError:
         return None, 0
-    known = " ".join(word for word in words if size_of(word) is not None)
-    element = None if {"<", "*", "&"} & set(words) else size_of(known)
-    vector = _VECTOR.search(known)
+    type = " ".join(word for word in words if word not in _NO_TYPE).replace(" : : ", "::")
+    element = size_of(type) if re.fullmatch(r"[\w :]+(?:\* ?)*", type) else None
+    vector = _VECTOR.search(type)
     return element, 0 if element is None else int(vector[1] or vector[2]) if vector else 1
 
 
 def _aliases(text: str) -> dict[str, tuple[str, ...]]:
-    """Return the types that a text gives other names, by these."""
+    """Return the types that each name of a ``typedef`` or ``using`` may stand for."""
     found: dict[str, tuple[str, ...]] = {}
-    for match in _ALIAS.finditer(text):
+    for match in _ALIAS.finditer(" ".join(text.split())):
         name = match[2] or match[3]
         found[name] = tuple(dict.fromkeys((*found.get(name, ()), match[1] or match[4])))
     return found

@@ -83,9 +83,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Shared:
-    """An array in shared memory; one of one dimension is flat: rows are only how it is drawn.
+    """An array in shared memory.
 
-    One of several dimensions has their extents, of which the last is that of a row.
+    One of one dimension is flat: its rows exist only in the drawing. One of more has ``extents``,
+    the extent of each dimension; the last is the length of a row.
     """
 
     name: str

@@ -102,10 +102,10 @@ def shared_arrays(
 
 
 def _is_drawn(shape: Shape, dtype: np.dtype[Any] | None) -> bool:
-    """Return whether elements are drawn as they are declared, and not as elements of the launch's.
+    """Return whether elements are drawn as they are declared, not as values of the launch's dtype.
 
-    A cell shows one value, so that vectors and structures, as far as they are known, are drawn as
-    the values in them. Bytes stand for what a kernel keeps in them.
+    A cell shows one value, so that vectors and structures larger than a value are not. An array of
+    bytes is usually raw storage for other types, so it is drawn as values of the launch's dtype.
     """
     if shape.values == 1:
         return dtype is None or shape.element > 1

@@ -163,11 +163,11 @@ def best(product: Grouped, chip: Chip) -> Tiles:
 
 
 def is_narrow(a: Matrix, b: Matrix) -> bool:
-    """Return whether copies are of so few elements that some of :data:`.TILES` lack registers.
+    """Return whether copies are of so few elements that kernels of some :data:`.TILES` would spill.
 
-    The addresses of copies of one or two elements take too many beside what the block knows of its
-    group. So do those of copies of four, if both matrices are copied so and one of them ends in the
-    midst of a copy.
+    The addresses of copies of one or two elements take too many registers besides those that hold
+    the bounds of a group. So do those of copies of four, if both matrices are copied so and the
+    length of one of them is not a multiple of four. The kernel of :func:`.spills` has no groups.
     """
     fewest, most = sorted((a.width, b.width))
     return fewest <= 2 or (most == 4 and (a.is_partial or b.is_partial))
