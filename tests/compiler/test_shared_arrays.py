@@ -222,6 +222,34 @@ def test_the_shape_of_an_array_of_128_bytes(source: str, expected: Shape | None)
     assert shape_of(source, "s", 128, given) == expected
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("constexpr int T = 4, W = 2 * T;\n__shared__ float s[T][W];", (4, 8)),
+        ("constexpr int T = 4;\nvoid f() { constexpr int W = T + T; __shared__ float s[T][W]; }",
+         (4, 8)),
+        ("static const unsigned long T = 4; __shared__ float s[T][T + 4];", (4, 8)),
+        ("const int i = threadIdx.x, T = 4; __shared__ float s[T][8];", (4, 8)),
+        ("#define N 4\nconstexpr int T = N;\n#undef N\n#define N 8\n__shared__ float s[T][N];",
+         (4, 8)),
+        ("void f() { constexpr int T = 2;} void g() { const int T = 4; __shared__ float s[T][8];}",
+         (4, 8)),
+        # Of these another of that name may be meant, or the type would count.
+        ("template <int T> void f() { __shared__ float s[T][32 / T]; } constexpr int T = 4;", ()),
+        ("void f(int a, int T) {} constexpr int T = 4; __shared__ float s[T][32 / T];", ()),
+        ("constexpr int T = 4; enum { S, T = 8 }; __shared__ float s[T][32 / T];", ()),
+        ("constexpr int T = 4;\n#if __A\nconstexpr int T = 8;\n#endif\n"
+         "__shared__ float s[T][32 / T];", ()),
+        ("constexpr int T = f(3, 4); __shared__ float s[T][8];", ()),
+        ("constexpr unsigned T = 0; __shared__ float s[T - 1 > 3 ? 4 : 8][T - 1 > 3 ? 8 : 4];", ()),
+        ("constexpr char T = 260; __shared__ float s[T][32 / T];", ()),
+        ("constexpr float T = 4.5; __shared__ float s[T][8];", ()),
+    ],
+)  # fmt: skip
+def test_constants(source: str, expected: tuple[int, ...]) -> None:
+    assert shape_of(source, "s", 128, {}) == Shape(4, expected, 1)
+
+
 def test_macros_of_given_ptx_are_not_known() -> None:
     source = IN_CONDITION.format("WIDE")
     assert shape_of(source, "s", 128, {}, is_whole=False) == NOT_SURE

@@ -98,7 +98,8 @@ extern "C" __global__ void k(float* x, REAL* y) {{
         ("__shared__ Barrier s[64];", 8, 2, 32, True, ()),
         ("#if 0\n__shared__ float s[4][32];\n#else\n__shared__ float s[16][8];\n#endif", 4, 16, 8,
          False, ()),
-        ("const int T = 8;\n__shared__ double s[T][T];", 8, 2, 32, True, ()),
+        ("const int T = 8;\n__shared__ double s[T][T];", 8, 8, 8, False, ()),
+        ("struct T { enum { ROWS = 8 }; };\n__shared__ double s[T::ROWS][8];", 8, 2, 32, True, ()),
         ("extern __shared__ double s[];", 8, 2, 32, True, ()),
         ("extern __shared__ float s[][32];", 4, 4, 32, False, ()),
         # A cell has one value, and bytes are where a kernel keeps what it likes.

@@ -35,7 +35,7 @@ _MOST_CHOICES = 64  # combinations of the bodies that macros may have
 
 
 def kept(
-    source: str, word: str, given: Mapping[str, str], *, is_whole: bool = True
+    source: str, pattern: str, given: Mapping[str, str], *, is_whole: bool = True
 ) -> tuple[str, list[Bodies]]:
     """Return the lines of a source that are compiled or may be, and the macros that hold there.
 
@@ -43,8 +43,9 @@ def kept(
     ----------
     source : str
         CUDA C++.
-    word : str
-        The identifier at whose occurrences the macros are wanted, such as ``"__shared__"``.
+    pattern : str
+        The regular expression of the identifiers at which the macros are wanted, such as
+        ``"__shared__"``.
     given : mapping of str to str
         The macros that are given to the compiler.
     is_whole : bool
@@ -57,13 +58,13 @@ def kept(
         The lines without comments, strings and directives. A directive whose condition can't be
         decided is a :data:`CUT`.
     macros : list of mapping
-        For each occurrence of the word in the text, the bodies that macros may have there.
+        For each of these identifiers in the text, the bodies that macros may have there.
     """
     plain = _LEFT_OUT.sub(
         lambda found: '""' if found[0][0] in '"R' else " ", re.sub(r"\\\r?\n", "", source)
     )
     reader = _Preprocessor(given, is_whole)
-    asked = re.compile(rf"\b{re.escape(word)}\b")
+    asked = re.compile(rf"\b(?:{pattern})\b")
     lines: list[str] = []
     macros: list[Bodies] = []
     for line in re.split(r"\r?\n", plain):

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tilewise.compiler.compiled import Compiled
-from tilewise.compiler.conditions import CUT, choices, kept
+from tilewise.compiler.conditions import CUT, Bodies, choices, kept
 from tilewise.compiler.expressions import replaced, value_of
-from tilewise.compiler.type_names import size_of
+from tilewise.compiler.type_names import is_integer, size_of
 
 _SHARED = "__shared__"
+_NO_DECLARATION = ("return", "case", "else", "sizeof", "goto", "throw", "do", "and", "or", "not")
 _ELEMENT_SIZES = (1, 2, 4, 8, 16)  # bytes that are taken to be possible of an unknown type
-_NO_TYPE = ("extern", "static")
+_CONSTANT = "constexpr|const"
+_INITIALISED = re.compile(r"(?:^|,)([\w\s$]*?)\b([\w$]+)\s*=([^,]*)")
+_LONGEST = 1000  # characters of a declaration of constants
+_NO_TYPE = ("extern", "static", "inline", "const", "__device__")
 _VECTOR = re.compile(r"(?:(?:float|double|int|half)([234])|bfloat16(2))$")
 _ALIAS = re.compile(r"\btypedef ([^;]*) ([\w$]+) ?;|\busing ([\w$]+) ?= ?([^;]*);")
 _FIRST_NAME = re.compile(r"[\w$]+\s*(?:\[[^\]]*\]\s*)*$")
@@ -58,7 +62,8 @@ def shape_of(
     Parameters
     ----------
     source : str
-        CUDA C++. An extent may contain what :func:`tilewise.compiler.expressions.value_of` takes.
+        CUDA C++. An extent may contain what :func:`tilewise.compiler.expressions.value_of` takes,
+        and constant integers that the source defines.
     name : str
     size : int
         The size of the whole array in bytes.
@@ -83,14 +88,17 @@ def shape_of(
         return None  # a macro may declare an array of this name, too
     found: set[Shape | None] = set()
     text, defined = kept(source, _SHARED, macros, is_whole=is_whole)
-    # The type of dynamic shared memory is not checked by its size, so another's alias won't do.
-    aliases = {} if is_dynamic else _aliases(text)
+    # Dynamic shared memory is not checked by its size, so what another scope declares won't do.
+    names: Bodies = {}
+    if not is_dynamic:
+        constants = _constants(*kept(source, _CONSTANT, macros, is_whole=is_whole))
+        names = {**_aliases(text), **constants}
     for kind, extents, place in _declarations(text, name):
         if CUT in "".join([kind, *extents]):
             return None
         if (extents[:1] == [""]) != is_dynamic:
             continue
-        chosen = choices([kind, *extents], {**aliases, **defined[place]})
+        chosen = choices([kind, *extents], {**names, **defined[place]})
         if chosen is None:
             return None
         for values in chosen:
@@ -175,6 +183,53 @@ def _plain_size(kind: str, values: Mapping[str, str]) -> tuple[int | None, int]:
     element = size_of(type) if re.fullmatch(r"[\w :]+(?:\* ?)*", type) else None
     vector = _VECTOR.search(type)
     return element, 0 if element is None else int(vector[1] or vector[2]) if vector else 1
+
+
+def _constants(text: str, macros: Sequence[Bodies]) -> dict[str, tuple[str | None, ...]]:
+    """Return the values that each constant integer of a text may have; None if it is not certain.
+
+    Parameters
+    ----------
+    text : str
+    macros : sequence of mapping
+        The macros at each ``constexpr`` and ``const``, as :func:`.kept` returns them.
+    """
+    found: dict[str, tuple[str | None, ...]] = {}
+    places: set[int] = set()
+    for there, word in zip(macros, re.finditer(rf"\b(?:{_CONSTANT})\b", text), strict=True):
+        statement = text[word.end() : word.end() + _LONGEST]
+        type: list[str] = []
+        for each in _INITIALISED.finditer(re.split("[;{}]", statement, maxsplit=1)[0]):
+            type = [word for word in each[1].split() if word not in _NO_TYPE] or type
+            every = choices([each[3]], {**found, **there})
+            values = [_as_constant(value_of(each[3], one), type) for one in every or ()]
+            found[each[2]] = tuple(dict.fromkeys((*found.get(each[2], ()), *(values or [None]))))
+            places.add(word.end() + each.start(2))
+    for name in _declared_otherwise(text, places) & found.keys():
+        found[name] = (*found[name], None)
+    return found
+
+
+def _as_constant(value: int | None, type: Sequence[str]) -> str | None:
+    """Return the text of a value of an integer type; None if the type does not hold it."""
+    if value is None or not (is_integer(type) or list(type) == ["size_t"]):
+        return None
+    bits = 8 * (size_of(" ".join(type)) or 0)
+    if "unsigned" in type or "size_t" in type:
+        return f"({value}u)" if 0 <= value < 1 << bits else None
+    return f"({value})" if bits and -(1 << bits - 1) <= value < 1 << bits - 1 else None
+
+
+def _declared_otherwise(text: str, places: set[int]) -> set[str]:
+    """Return the names that may be declared other than at some places: also as a parameter."""
+    found = {
+        match[2]
+        for match in re.finditer(r"\b(\w+)\s+(?=([\w$]+))", text)
+        if match[1] not in _NO_DECLARATION and match.start(2) not in places
+    }
+    for enumerators in re.finditer(r"\benum\b[^;{}]*\{([^}]*)", text):
+        found |= set(re.findall(r"[\w$]+", enumerators[1]))
+    return found
 
 
 def _aliases(text: str) -> dict[str, tuple[str, ...]]:
