@@ -375,11 +375,8 @@ def test_no_kernel_by_mma_spills(capability: int, dtype: str, data: st.DataObjec
     arch = f"sm_{capability}" + "a" * (capability == 90)
     used = made.compile(arch, lines=False).resources
     assert (used.spill_bytes, used.stack_bytes) == (0, 0)
-    block_m, block_n, warp_m, warp_n, blocks = (
-        int(made.defines[name]) for name in ("BLOCK_M", "BLOCK_N", "WARP_M", "WARP_N", "BLOCKS")
-    )
-    threads = 32 * (block_m // warp_m) * (block_n // warp_n)
-    assert -(-used.registers // 8) * 8 * threads * blocks <= 65536
+    tiles = MmaTiles(*(int(made.defines[macro]) for macro in MMA[0].macros))
+    assert -(-used.registers // 8) * 8 * tiles.threads * tiles.residents <= 65536
 
 
 @thorough
