@@ -165,6 +165,26 @@ def test_any_calls(
     assert len(of_tensors) / 16 < sum(of_tensors) < len(of_tensors)
 
 
+@pytest.mark.parametrize("function", ["mlp", "gated"])
+@pytest.mark.usefixtures("computing_gpu")
+def test_a_check_sees_the_products_of_cached_calls(torch: Any, tw: Any, function: str) -> None:
+    """Forward the two with an epilogue; in each of two backward passes that of the derivative."""
+    from tilewise.bench import model_checks
+
+    model = Model(torch, tw, np.random.default_rng(0), function)
+    x, g = model.leaf(5, model.k), model.values(5, model.n)
+
+    def run() -> Any:
+        return model.outcome(model.ours, x, True, g)
+
+    before = [run() for _ in range(3)][-1]
+    for _ in range(2):
+        shares = model_checks.fused_shares(run)
+        assert len(shares) == 4
+        assert max(shares.values()) <= 1, shares
+    assert all(torch.equal(y, z) for y, z in zip(run(), before, strict=True))
+
+
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_nothing_is_looked_up_again(
     torch: Any,

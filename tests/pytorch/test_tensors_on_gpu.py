@@ -154,12 +154,11 @@ def test_mlp(torch: Any, tw: Any, dtype: str, gated: bool, sizes: Any, how: str)
         )  # fmt: skip
         return y, torch.autograd.grad(y, leaves, of_y)
 
-    for _ in range(2):  # the second calls are like ones before them
-        shares = model_checks.fused_shares(run)
-        assert len(shares) == 3
-        assert max(shares.values()) <= 1, shares
-    # And the whole as float64 has it, as far as the dtype goes.
-    y, grads = run()
+    shares = model_checks.fused_shares(run)
+    assert len(shares) == 3
+    assert max(shares.values()) <= 1, shares
+    # And the whole as float64 has it, as far as the dtype goes. The last calls repeat launches.
+    y, grads = [run() for _ in range(4)][-1]
     wide = [v.detach().double().requires_grad_() for v in leaves]
     functions = torch.nn.functional
     each = [

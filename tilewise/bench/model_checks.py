@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tilewise.arrays import dispatched
+from tilewise.arrays import dispatched, repeat
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.own_product import parted
 from tilewise.bench.epilogues import spread
@@ -125,7 +125,8 @@ def fused_shares(run: Callable[[], object]) -> dict[str, float]:
     Notes
     -----
     Each is held against float64 for the inputs that it was really given: those of MLPs forward, and
-    backward those whose epilogues are derivatives.
+    backward those whose epilogues are derivatives. Records of earlier calls are dropped, and none
+    are kept: a call like an earlier one would only launch, and its products would not be seen.
     """
     found: dict[str, float] = {}
     before = list(dispatched._answers)
@@ -135,6 +136,7 @@ def fused_shares(run: Callable[[], object]) -> dict[str, float]:
         a: Tensor, b: Any, c: Tensor | None = None, alpha: float = 1, beta: float = 0,
         transpose_a: bool = False, transpose_b: bool = False, *rest: Any, **options: Any,
     ) -> Any:  # fmt: skip
+        options["key"] = None
         result = own(a, b, c, alpha, beta, transpose_a, transpose_b, *rest, **options)
         asked = options.get("asked", rest[4] if len(rest) > 4 else None)
         if asked is not None:
@@ -146,6 +148,7 @@ def fused_shares(run: Callable[[], object]) -> dict[str, float]:
         return result
 
     dispatched._answers[:] = [looked_at]
+    repeat.forget()
     try:
         run()
     finally:
