@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
+from typing import get_type_hints
 
 import pytest
 from commands import Tilewise
 from reference import thorough
+from typer.models import OptionInfo
 
 from tilewise.cli.main import COMMANDS, main
 from tilewise.ladder.rungs import RUNGS, Rung
@@ -95,3 +97,17 @@ def test_what_counts_watches_or_measures_refuses_an_empty_product_and_says_why(
     assert told in " ".join(capsys.readouterr().err.split())
     main([words[0], "--help"])
     assert capsys.readouterr().out.count("at least 1.") == 3
+
+
+def test_an_option_like_its_metavar_is_named() -> None:
+    """Without a name of its own, typer 0.27 makes an option ``--GPU`` of the metavar."""
+    checked = []
+    for command in COMMANDS:
+        for name, hint in get_type_hints(command, include_extras=True).items():
+            for info in getattr(hint, "__metadata__", ()):
+                if isinstance(info, OptionInfo) and (info.metavar or "").lower() == name:
+                    # In an annotation, typer takes the first name for a default value.
+                    names = [info.default, *(info.param_decls or ())]
+                    assert any(str(each).startswith("-") for each in names), (command, name)
+                    checked.append(name)
+    assert {"gpu", "m", "arch"} <= set(checked)

@@ -130,6 +130,7 @@ def explain(
     gpu: Annotated[
         str,
         typer.Option(
+            "--gpu",
             metavar="GPU",
             help="The GPU to plan for, as a100 or rtx4090: any that `roofline --on` takes.",
             autocompletion=gpus,
