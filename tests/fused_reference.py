@@ -72,7 +72,10 @@ def run(case: Case, plan: Plan, device: Device) -> None:
     if asked.pairing is not None and asked.pairing.apart is None:
         fused.append("up")
     addresses = [there["a"].pointer, there["b"].pointer, d if asked.c else 0, d, workspace.pointer]
-    execute(plan, device, 0, (*addresses, *(there[name].pointer for name in fused)))
+    for name in fused:
+        flat, view = case.arrays[name]
+        addresses.append(there[name].pointer + view.ctypes.data - flat.ctypes.data)
+    execute(plan, device, 0, tuple(addresses))
     a, b = (case.arrays[name][1].astype(np.float64) for name in "ab")
     sums = ACCUMULATORS[asked.dtype]
     if asked.pairing is not None:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 from tilewise.epilogue import Traced
 from tilewise.places import ITEM_SIZES
 
-AROUND = 4.0
-"""The instructions for each element around the function, which scale it and copy it from and to its
-place (hopper_store.cuh).
+AROUND = 0.5
+"""The instructions for each element around the function, besides scaling and rounding, which a
+product without a function has too.
 """
 ALONG, EACH = 0.5, 1.5
 """The instructions to read an operand that depends only on the row or only on the column, whose

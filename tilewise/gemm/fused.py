@@ -72,6 +72,7 @@ def _fusing(kernel: Kernel, text: Text, real: str, is_paired: bool) -> Kernel:
     pairs = {"PAIRS": 1} if is_paired else {}
     macros = {
         "EPILOGUE": text.body, "EPILOGUE_INPUTS": text.inputs, "EPILOGUE_RESULTS": text.results,
+        "EPILOGUE_INSTRUCTIONS": text.instructions,
     }  # fmt: skip
     return kernel.with_macros({**macros, "real": real, **pairs})
 
@@ -85,11 +86,15 @@ def _access(x: Strided) -> Access:
 
 
 class Text(NamedTuple):
-    """A function as text for fused.cuh: its body, and the arrays that it reads and stores."""
+    """A function as text for fused.cuh: its body, and the arrays that it reads and stores.
+
+    ``instructions`` are about those of an element.
+    """
 
     body: str
     inputs: str
     results: str
+    instructions: int
 
 
 @cache
@@ -113,7 +118,7 @@ def _text(function: Traced, inputs: tuple[Access | None, ...], results: tuple[Ac
         body.append(f"RESULT({array}, {value});")
         stored.append(f"ARRAY({array})")
     body.append(f"return {function.values[0]};")
-    return Text(" ".join(body), " ".join(read), " ".join(stored))
+    return Text(" ".join(body), " ".join(read), " ".join(stored), round(function.instructions))
 
 
 def _of(x: Access) -> str:

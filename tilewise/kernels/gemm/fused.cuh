@@ -1,11 +1,12 @@
 // The caller's function of an epilogue: what becomes of alpha * accumulator + beta * C, element by
 // element, with operands that broadcast over D.
 //
-// Macros, the first four or none: EPILOGUE, the body of the function, which returns the element of D from
+// Macros, the first five or none: EPILOGUE, the body of the function, which returns the element of D from
 // ``acc``, reads operands by OPERAND and stores results besides D by RESULT; EPILOGUE_INPUTS and
-// EPILOGUE_RESULTS, an ARRAY for each array that it reads and stores; ``real``, the accumulator's type. A
-// kernel takes the operands as its last argument, FUSED_PARAMETER, and calls FUSED, the function. PAIRS, 1
-// where D is a function of two products, ``gate`` and ``up``, of A and two matrices B; few kernels support it.
+// EPILOGUE_RESULTS, an ARRAY for each array that it reads and stores; EPILOGUE_INSTRUCTIONS, about how many
+// instructions an element takes; ``real``, the accumulator's type. A kernel takes the operands as its last
+// argument, FUSED_PARAMETER, and calls FUSED, the function. PAIRS, 1 where D is a function of two products,
+// ``gate`` and ``up``, of A and two matrices B; few kernels support it.
 #pragma once
 #include "../ptx/convert.cuh"
 

@@ -23,7 +23,7 @@
 #include "hopper_config.cuh"
 #include "hopper_load.cuh"
 #include "hopper_schedule.cuh"
-#include "hopper_store.cuh"
+#include "hopper_finish.cuh"
 #include "hopper_partial.cuh"
 
 typedef Loader<A_K_MAJOR, A_EXTENT, A_UNALIGNED> LoaderA;
@@ -41,12 +41,15 @@ constexpr int REGISTERS_FOR = IS_LEAN ? 512 : THREADS;  // threads that share th
 // Registers of each thread. In all they must be no more than the launch allocates.
 constexpr int PRODUCER_REGISTERS = IS_LEAN          ? 24
                                    : CONSUMERS == 1 ? 56
-                                   : CONSUMERS == 3 || HAS_UNALIGNED ? 32 : 40;
+                                   : CONSUMERS == 3 || HAS_UNALIGNED ? 32
+                                   : FUSES                           ? 24
+                                                                     : 40;
 constexpr int LOADER_REGISTERS = CONSUMERS == 1 ? 104 : 72;
 constexpr int CONSUMER_REGISTERS = IS_LEAN          ? (CONSUMERS == 1 ? 232 : 176)
                                    : CONSUMERS == 1 ? 240
                                    : CONSUMERS == 3 ? 160
-                                   : HAS_UNALIGNED         ? 152
+                                   : HAS_UNALIGNED  ? 152
+                                   : FUSES          ? 240
                                                     : 232;
 static_assert(PRODUCER_REGISTERS + LOADERS * LOADER_REGISTERS + CONSUMERS * CONSUMER_REGISTERS <=
               THREADS / 128 * (65536 / REGISTERS_FOR / 8 * 8), "setmaxnreg.inc would wait for ever");
@@ -280,14 +283,6 @@ hopper(
                 continue;
             }
             if (SPLIT > 1) work.split(rank);
-#ifdef EPILOGUE
-            if (work.slot < 0 && (SPLIT == 1 || rank == 0)) {
-                const Tile tile(work.tile, m_clusters, n_clusters);
-                const int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS;
-                const int column = (tile.column * CLUSTER_N + beside) * OUT_N;
-                prefetch_operands(FUSED, Spot{(unsigned)tile.batch, row, column, out.m, out.n}, thread);
-            }
-#endif
             if (PING_PONG) {
                 // The mainloops run in the order of the tiles. Otherwise a consumer that waits for a
                 // stage one pass through the ring too early would see the parity of an older
@@ -296,31 +291,61 @@ hopper(
                 mbarrier_wait(shared_address(&may_multiply[consumer]), others % 2 ^ 1);
             }
             int previous = -1;
-#pragma unroll K_STEPS_UNROLLED
-            for (int k_step = work.first; k_step < work.last; ++k_step) {
-                mbarrier_wait(full_at + 8 * stage, parity);
-                u32 at = ring + stage * STAGE_BYTES;
-                wgmma_fence();
-#pragma unroll
-                for (int i = 0; i < ROWS / 64; ++i) {
-                    // K-major and MN-major alike: swizzled rows in groups of 8.
-                    u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
-                    u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES,
-                                                                   2 * B_BOX_COLUMNS * BLOCK_K);
-#pragma unroll
-                    for (int step = 0; step < BLOCK_K / 16; ++step) {
-                        // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major), in units of
-                        // 16 bytes.
-                        wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
-                              of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS),
-                              (k_step - work.first) | step);
+#ifdef EPILOGUE
+            // The mainloop has three parts; ahead of the second one and of the third one, the function's
+            // operands are asked for.
+            KeptRow kept;
+            HeldBoxes held;
+            int k_step = work.first;
+#pragma unroll 1
+            for (int part = 0; part < 3; ++part) {
+                if (part > 0 && work.slot < 0 && (SPLIT == 1 || rank == 0)) {
+                    const Tile tile(work.tile, m_clusters, n_clusters);
+                    const int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS;
+                    const int column = (tile.column * CLUSTER_N + beside) * OUT_N;
+                    const unsigned batch = tile.batch;
+                    const u32 own = buffers + (consumer * 4 + warp) * 2 * OUT_BYTES;
+                    const Boxes boxes{own, lane, row + warp * 16, column, batch};
+                    if (part == 1) {
+                        start_operand(boxes, next_buffer, FUSED, out);
+                        prefetch_operands(FUSED, Spot{batch, row, column, out.m, out.n}, thread);
+                    } else {
+                        kept.load(FUSED, batch, column, out, lane);
+                        held.load(boxes, FUSED, out);
                     }
                 }
-                wgmma_commit_group();
-                wgmma_wait_group<1>();  // the k-step before is done: its stage may be filled again
-                if (previous >= 0) release(previous);
-                previous = stage;
-                if (++stage == STAGES) stage = 0, parity ^= 1;
+                const int end = work.last - (part == 0 ? OPERANDS_AHEAD : part == 1 ? REGISTERS_AHEAD : 0);
+#pragma unroll K_STEPS_UNROLLED
+                for (; k_step < end; ++k_step) {
+#else
+            {
+#pragma unroll K_STEPS_UNROLLED
+                for (int k_step = work.first; k_step < work.last; ++k_step) {
+#endif
+                    mbarrier_wait(full_at + 8 * stage, parity);
+                    u32 at = ring + stage * STAGE_BYTES;
+                    wgmma_fence();
+#pragma unroll
+                    for (int i = 0; i < ROWS / 64; ++i) {
+                        // K-major and MN-major alike: swizzled rows in groups of 8.
+                        u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
+                        u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES,
+                                                                       2 * B_BOX_COLUMNS * BLOCK_K);
+#pragma unroll
+                        for (int step = 0; step < BLOCK_K / 16; ++step) {
+                            // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major), in units of
+                            // 16 bytes.
+                            wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
+                                  of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS),
+                                  (k_step - work.first) | step);
+                        }
+                    }
+                    wgmma_commit_group();
+                    wgmma_wait_group<1>();  // the k-step before is done: its stage may be filled again
+                    if (previous >= 0) release(previous);
+                    previous = stage;
+                    if (++stage == STAGES) stage = 0, parity ^= 1;
+                }
             }
             // One thread may arrive for its warpgroup: wgmma keeps the four warps together.
             if (PING_PONG && thread == 0) {
@@ -344,6 +369,11 @@ hopper(
                 const Out of_tile = of_batch(out, tile.batch), stored = for_stores(of_tile);
                 const int own_row = row + lane / 4, own_column = column + 2 * (lane % 4);
 #ifdef EPILOGUE
+                if constexpr (THROUGH_BUFFERS) {
+                    const Boxes boxes{own, lane, row, column, (unsigned)tile.batch};
+                    finish_by_tma(sum, boxes, d_map, of_tile, FUSED, kept, held, next_buffer);
+                    continue;
+                }
                 finish(sum, own_row, own_column, of_tile, tile.batch, FUSED);
 #endif
                 if constexpr (TMA_OUT) {

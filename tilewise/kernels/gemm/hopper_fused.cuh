@@ -108,6 +108,11 @@ template <typename T, Step ROW, Step COLUMN, int Q> struct Fragment {
         }
     }
 
+    __device__ void take(int q, const u32 (&pairs)[4]) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) x[r % 2][q + r / 2].bits = pairs[r];
+    }
+
     __device__ T get(int l, int q, int e) const {
         return x[ROW == NOT ? 0 : l][COLUMN == NOT ? 0 : q].get(COLUMN == NOT ? 0 : e);
     }
@@ -116,8 +121,9 @@ template <typename T, Step ROW, Step COLUMN, int Q> struct Fragment {
 
 constexpr Step step_of_result(Step step) { return step == NOT ? BY_STRIDE : step; }
 
-// What a thread reads for the function: its operands, and C.
-template <int Q> struct Operands {
+// What a thread reads for the function: its operands, and C. ``STAGED`` and ``KEPT`` are operands whose elements
+// are not loaded here but taken from shared memory and from registers (hopper_finish.cuh), or -1.
+template <int Q, int STAGED = -1, int KEPT = -1> struct Operands {
 #define ARRAY(i, T, ROW, COLUMN) Fragment<T, ROW, COLUMN, Q> array##i;
     EPILOGUE_INPUTS
 #if READ_C
@@ -126,13 +132,29 @@ template <int Q> struct Operands {
 #undef ARRAY
 
     __device__ void load(const Fused& fused, const Out& out, const Spot& at) {
-#define ARRAY(i, T, ROW, COLUMN) array##i.load(fused.arrays[i], at);
+#define ARRAY(i, T, ROW, COLUMN) \
+    if (i != STAGED && i != KEPT) array##i.load(fused.arrays[i], at);
         EPILOGUE_INPUTS
 #undef ARRAY
 #if READ_C
         // Out is of the batch's matrix already.
         c.load(Strided{(void*)out.c, (long long)out.ldc, (long long)out.ldc, 0}, at);
 #endif
+    }
+
+    // Takes what ldmatrix read of the staged operand: 16 columns, those of groups ``q`` and ``q`` + 1.
+    __device__ void take_staged(int q, const u32 (&pairs)[4]) {
+#define ARRAY(i, T, ROW, COLUMN) \
+    if constexpr (i == STAGED) array##i.take(q, pairs);
+        EPILOGUE_INPUTS
+#undef ARRAY
+    }
+    // Takes a pair of the operand that registers keep.
+    __device__ void take_kept(int q, u32 pair) {
+#define ARRAY(i, T, ROW, COLUMN) \
+    if constexpr (i == KEPT) array##i.x[0][q].bits = pair;
+        EPILOGUE_INPUTS
+#undef ARRAY
     }
 };
 
@@ -145,14 +167,16 @@ template <int Q> struct Function {
 
 #define OPERAND(i, T, ROW, COLUMN) to_float(operands.array##i.get(l, q, e))
 #define RESULT(i, T, ROW, COLUMN, value) array##i.set(l, q, e, from_float<T>(value))
-    __device__ float element(FUSED_SUMS, const Operands<Q>& operands, const Scalar* scalars, int l, int q,
-                             int e) {
+    template <typename Operands>
+    __device__ float element(FUSED_SUMS, const Operands& operands, const Scalar* scalars, int l,
+                             int q, int e) {
         EPILOGUE
     }
 #undef OPERAND
 #undef RESULT
 
-    __device__ void operator()(float (&x)[4 * Q], const float* up, const Operands<Q>& operands,
+    template <typename Operands>
+    __device__ void operator()(float (&x)[4 * Q], const float* up, const Operands& operands,
                                const Fused& fused, const Out& out, const Spot& at) {
 #pragma unroll
         for (int j = 0; j < 4 * Q; ++j) {

@@ -37,6 +37,7 @@
 #include "../ptx/named_barrier.cuh"
 #include "groups.cuh"
 #include "hopper_config.cuh"
+#include "hopper_finish.cuh"
 #include "hopper_load.cuh"
 #include "hopper_pieces.cuh"
 #include "hopper_tile.cuh"

@@ -7,7 +7,7 @@
 // A warp assembles its 16 rows in buffers of its own in shared memory, OUT_COLUMNS columns at a
 // time. From there they are stored by TMA where D allows it (TMA_OUT), and otherwise by the warp's
 // threads, in aligned 16-byte stores whatever D's pitch and address.
-
+#pragma once
 #include "../ptx/convert.cuh"
 #include "../ptx/memory.cuh"
 #include "../ptx/shared.cuh"
@@ -32,108 +32,6 @@ __device__ inline void store_tile(const Sums& sum, int row, int column, const Ou
         }
     }
 }
-
-#ifdef EPILOGUE
-// A step applies the function to FUSED_BLOCKS groups of 8 columns. The loop over the steps is not unrolled:
-// a tile runs its code once, and fetching more instructions would take longer than running them.
-// FUSED_BLOCKS is 4 where the registers hold the operands of two steps beside the accumulators. (A thread
-// has 152 registers or more; 232 with large accumulators.)
-constexpr int MOST_FUSED =
-    (CONSUMERS == 3 || HAS_UNALIGNED || sizeof(Sums) <= 96 * sizeof(float) ? 116 : 188) * sizeof(float);
-constexpr int FUSED_BLOCKS =
-    OUT_N % 32 == 0 && !PAIRS && sizeof(Sums) + 2 * sizeof(Operands<4>) <= MOST_FUSED ? 4 : 2;
-constexpr int FUSED_PARTS = OUT_N / (8 * FUSED_BLOCKS), FUSED_STEPS = ROWS / 64 * FUSED_PARTS;
-
-// Copies the accumulators of a step to ``x``, or back. Registers can't be indexed, so branches select the
-// step.
-template <bool BACK, int FROM = 0, int TO = FUSED_STEPS, int COUNT>
-__device__ inline void copy_sums(Sums& sum, int first, int step, float (&x)[COUNT]) {
-    if constexpr (TO - FROM == 1) {
-        float* there = sum[FROM / FUSED_PARTS] + first + FROM % FUSED_PARTS * COUNT;
-#pragma unroll
-        for (int j = 0; j < COUNT; ++j) {
-            // Without asm the compiler would select each value from those of all steps.
-            if (BACK) asm volatile("mov.b32 %0, %1;" : "=f"(there[j]) : "f"(x[j]));
-            else asm volatile("mov.b32 %0, %1;" : "=f"(x[j]) : "f"(there[j]));
-        }
-    } else {
-        constexpr int MIDDLE = (FROM + TO) / 2;
-        if (step < MIDDLE) copy_sums<BACK, FROM, MIDDLE>(sum, first, step, x);
-        else copy_sums<BACK, MIDDLE, TO>(sum, first, step, x);
-    }
-}
-
-// Replaces accumulators by the elements of D that the caller's function computes from them; with PAIRS, only
-// the first half of the accumulators is replaced. ``row`` and ``column`` are the coordinates in D of the
-// thread's first element. The operands of a step are loaded one step ahead.
-__device__ inline void finish(Sums& sum, int row, int column, const Out& out, unsigned batch,
-                              const Fused& fused) {
-    const int t = threadIdx.x % 4;
-    if (INTERLEAVED) column -= t;
-    auto spot = [&](int step) {
-        return Spot{batch, row + 64 * (step / FUSED_PARTS),
-                    column + 8 * FUSED_BLOCKS * (step % FUSED_PARTS), out.m, out.n};
-    };
-    Operands<FUSED_BLOCKS> next;
-    next.load(fused, out, spot(0));
-#pragma unroll 1
-    for (int step = 0; step < FUSED_STEPS; ++step) {
-        const Operands<FUSED_BLOCKS> operands = next;
-        if (step + 1 < FUSED_STEPS) next.load(fused, out, spot(step + 1));
-        float x[4 * FUSED_BLOCKS], up[4 * FUSED_BLOCKS];
-#if INTERLEAVED
-        float both[8 * FUSED_BLOCKS];
-        copy_sums<false>(sum, 0, step, both);
-#pragma unroll
-        for (int j = 0; j < 4 * FUSED_BLOCKS; ++j) {
-            const int at = j / 4 * 8 + j / 2 % 2 * 2 + j % 2 * 4;
-            x[j] = both[at], up[j] = both[at + 1];
-        }
-#else
-        copy_sums<false>(sum, 0, step, x);
-        if (PAIRS) copy_sums<false>(sum, OUT_N / 2, step, up);
-#endif
-        Function<FUSED_BLOCKS>()(x, up, operands, fused, out, spot(step));
-#if INTERLEAVED
-        // Of each 8 columns of D, lane t of four has columns t and t + 4, and needs columns 2 t and 2 t + 1.
-        // Two shuffles among the four lanes exchange them.
-        const int of_four = threadIdx.x % 32 - t, from_first = of_four + (t / 2 | t % 2 * 2);
-        const int from_second = of_four + ((t / 2 | t % 2 * 2) ^ 1);
-#pragma unroll
-        for (int j = 0; j < 4 * FUSED_BLOCKS; j += 2) {
-            const float first = __shfl_sync(~0u, t % 2 ? x[j + 1] : x[j], from_first);
-            const float second = __shfl_sync(~0u, t % 2 ? x[j] : x[j + 1], from_second);
-            x[j] = t < 2 ? first : second;
-            x[j + 1] = t < 2 ? second : first;
-        }
-#endif
-        copy_sums<true>(sum, 0, step, x);
-    }
-}
-
-// Prefetches to L2, while a tile's mainloop runs, the ROWS x OUT_N elements of an operand that its
-// epilogue reads.
-template <typename T, Step ROW, Step COLUMN>
-__device__ inline void prefetch_operand(const Strided& array, const Spot& at, int thread) {
-    if (ROW == NOT || COLUMN == NOT || ROW == BY_STRIDE && COLUMN == BY_STRIDE) return;
-    constexpr bool BY_ROWS = COLUMN == BY_ONE;
-    constexpr int LINES = BY_ROWS ? ROWS : OUT_N, LENGTH = BY_ROWS ? OUT_N : ROWS;
-    constexpr int PIECE = 128 / sizeof(T), PIECES = (LENGTH + PIECE - 1) / PIECE;
-    const T* matrix = (const T*)array.pointer + at.batch * array.batch_stride;
-#pragma unroll 1
-    for (int i = thread; i < LINES * PIECES; i += 128) {
-        const int line = i % LINES, along = i / LINES * PIECE;
-        const int row = at.row + (BY_ROWS ? line : along), column = at.column + (BY_ROWS ? along : line);
-        if (row >= at.m || column >= at.n) continue;
-        prefetch_l2(matrix + (BY_ROWS ? row * array.row_stride + column : column * array.column_stride + row));
-    }
-}
-__device__ inline void prefetch_operands(const Fused& fused, const Spot& at, int thread) {
-#define ARRAY(i, T, ROW, COLUMN) prefetch_operand<T, ROW, COLUMN>(fused.arrays[i], at, thread);
-    EPILOGUE_INPUTS
-#undef ARRAY
-}
-#endif
 
 // The offset of 16-byte piece ``piece`` of row ``row`` in a swizzled box PIECES wide.
 template <int PIECES> __device__ inline u32 swizzled(u32 row, u32 piece) {

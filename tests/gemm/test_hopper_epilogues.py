@@ -1,0 +1,130 @@
+"""Epilogues of the Hopper kernel: matrices that pass through the buffers in which D is staged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from fused_reference import Case, operand, run, strided
+
+import tilewise as tw
+from tilewise.devices import Device
+from tilewise.epilogue import trace
+from tilewise.gemm.epilogue import Epilogue, Strided
+from tilewise.gemm.families.hopper import kernel as hopper
+from tilewise.gemm.families.hopper.tiling import Tiling
+from tilewise.gemm.product import Operand, Product
+from tilewise.precision import dtype_of
+
+UNITS = 6  # multiprocessors: so few that each has several tiles
+M, N, K = 136, 264, 200
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A matrix that is added: its dtype, and the elements ahead of it and between its lines."""
+
+    dtype: str = "bfloat16"
+    offset: int = 0
+    padding: int = 0
+    by_columns: bool = False
+
+    def memory(self, rng: np.random.Generator, batch: int) -> tuple[Any, Any]:
+        lines, length = (N, M) if self.by_columns else (M, N)
+        pitch = length + self.padding
+        flat = np.full(self.offset + batch * lines * pitch, np.nan, dtype_of(self.dtype))
+        view = flat[self.offset :].reshape(batch, lines, pitch)[..., :length]
+        view = view.swapaxes(1, 2) if self.by_columns else view
+        view[...] = rng.standard_normal(view.shape)
+        return flat, view
+
+
+TILINGS = [
+    Tiling(64, 48),
+    Tiling(64, 64, split=2),
+    Tiling(64, 256),
+    Tiling(128, 192, 2, 1),
+    Tiling(128, 192, 2, 1, ping_pong=True),
+    Tiling(128, 128, 1, 2, stream_k=True),
+    Tiling(192, 128),
+    Tiling(256, 160),
+    Tiling(128, 96, swapped=True),
+    Tiling(128, 128, swapped=True, ping_pong=True),
+]
+RESIDUALS = [
+    Residual(),
+    Residual("float16", padding=8),
+    Residual(offset=8, padding=1),  # rows that are not 16-byte aligned
+    Residual(offset=1),
+    Residual("float32"),
+    Residual(by_columns=True),
+]
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("residual", RESIDUALS, ids=str)
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -> None:
+    check(device, tiling, residual, lambda acc, bias, x: tw.relu(acc + bias) + x)
+
+
+@pytest.mark.parametrize("tiling", TILINGS[3::4], ids=str)
+def test_two_matrices_and_a_second_result(device: Device, tiling: Tiling) -> None:
+    """Of two matrices only one can pass through the buffers."""
+    check(device, tiling, Residual(), lambda acc, bias, x, y: (acc * x + y, acc + bias))
+
+
+FUNCTIONS = [
+    lambda acc, bias, x: tw.gelu(acc + bias),
+    lambda acc, bias, x: acc + bias + x,
+    lambda acc, bias, x: tw.tanh(acc + bias) * x,  # too long for its loop to be unrolled
+]
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("function", FUNCTIONS, ids=["gelu", "residual", "tanh"])
+@pytest.mark.parametrize("tiling", TILINGS, ids=str)
+def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:
+    row, matrix = Strided("bfloat16", 0, 1), Strided("bfloat16", N, 1)
+    epilogue = Epilogue(trace(function, ("bias", "x")), (row, matrix))
+    a, b, d = Operand(K, 1), Operand(1, K), Operand(N, 1)
+    asked = Product(M, N, K, 1, "bfloat16", "bfloat16", 1.0, 0.0, a, b, None, d, epilogue)
+    used = hopper.plan(asked, UNITS, tiling).steps[0].kernel.compile("sm_90a").resources
+    assert used.spill_bytes == used.stack_bytes == 0
+
+
+def check(device: Device, tiling: Tiling, residual: Residual, function: Any) -> None:
+    batch, rng = 1 + tiling.ping_pong, np.random.default_rng(0)
+    plain = Residual()
+
+    def matrices(rows: int, columns: int) -> tuple[Any, Any]:
+        flat = rng.standard_normal(batch * rows * columns).astype(dtype_of("bfloat16"))
+        return flat, flat.reshape(batch, rows, columns)
+
+    traced = trace(function, tuple(function.__code__.co_varnames[1:]))
+    of_b, by_columns = matrices(N, K)
+    arrays = {"a": matrices(M, K), "b": (of_b, by_columns.swapaxes(1, 2))}
+    arrays["d"] = plain.memory(rng, batch)
+    inputs, operands = [], []
+    for name in traced.operands:
+        if name == "bias":
+            flat = rng.standard_normal(N).astype(np.float32)
+            arrays[name] = flat, flat.reshape(1, 1, N)
+            dtype = "float32"
+        else:
+            dtype = residual.dtype
+            arrays[name] = residual.memory(rng, batch)
+        inputs.append(strided(arrays[name][1], dtype))
+        operands.append(arrays[name][1].astype(np.float64))
+    results = []
+    for i in range(1, len(traced.results)):
+        arrays[f"result {i}"] = plain.memory(rng, batch)
+        results.append(strided(arrays[f"result {i}"][1], plain.dtype))
+    a, b, d = (operand(arrays[name][1]) for name in "abd")
+    epilogue = Epilogue(traced, tuple(inputs), tuple(results))
+    asked = Product(
+        M, N, K, batch, "bfloat16", "bfloat16", -1.5, 0.0, a, b, None, d, epilogue
+    )  # fmt: skip
+    run(Case(asked, arrays, operands), hopper.plan(asked, UNITS, tiling), device)

@@ -1,0 +1,392 @@
+// The caller's function of an epilogue on a tile's accumulators, before their stores or together with them.
+//
+// A step applies the function to FUSED_BLOCKS groups of 8 columns. The loop over the steps is unrolled only where
+// the function is short and no step loads an operand: a tile runs its code once, and fetching more instructions
+// would take longer than running them.
+//
+// 16-bit elements that TMA stores go from the function straight to the warp's buffers (finish_by_tma). No memory
+// is waited for then, as far as operands are in place when the mainloop ends:
+//
+// - the first one that is a 16-bit matrix and lies as D does is staged in the buffers of the elements of D that it
+//   belongs to: the first two boxes are copied there, and the next ones to registers if there are any to spare;
+// - the first one that is a row of 16-bit elements is kept in registers, and shuffles give each lane its own.
+#pragma once
+#include "../ptx/cp_async.cuh"
+#include "hopper_store.cuh"
+
+#ifdef EPILOGUE
+constexpr bool THROUGH_BUFFERS = TMA_OUT && !OUT_FLOAT;  // D, from the function
+constexpr int BOX_COLUMNS = THROUGH_BUFFERS ? OUT_COLUMNS : OUT_N;
+
+// The operand that comes through the buffers, or -1.
+constexpr int staged_operand() {
+    int found = -1;
+#define ARRAY(i, T, ROW, COLUMN)                                                                  \
+    if (found < 0 && sizeof(T) == 2 && ROW == (OUT_COLUMN_MAJOR ? BY_ONE : BY_STRIDE) &&         \
+        COLUMN == (OUT_COLUMN_MAJOR ? BY_STRIDE : BY_ONE))                                       \
+        found = i;
+    EPILOGUE_INPUTS
+#undef ARRAY
+    return found;
+}
+constexpr int STAGED = THROUGH_BUFFERS && !INTERLEAVED ? staged_operand() : -1;
+
+// The operand that registers keep, the first of 16-bit rows, or -1.
+constexpr int kept_operand() {
+    int found = -1;
+#define ARRAY(i, T, ROW, COLUMN) \
+    if (found < 0 && sizeof(T) == 2 && ROW == NOT && COLUMN == BY_ONE) found = i;
+    EPILOGUE_INPUTS
+#undef ARRAY
+    return found;
+}
+constexpr int KEPT = THROUGH_BUFFERS && !INTERLEAVED ? kept_operand() : -1;
+
+// Whether no step loads or stores anything by itself.
+constexpr bool loads_nothing() {
+    bool found = true;
+#define ARRAY(i, T, ROW, COLUMN) found = found && (i == STAGED || i == KEPT);
+    EPILOGUE_INPUTS
+    EPILOGUE_RESULTS
+#undef ARRAY
+    return found;
+}
+// Of the loop over steps: if it is unrolled, a step's accumulators need no copy. A function longer than GELU is not
+// worth the time to compile it.
+constexpr bool IS_UNROLLED = THROUGH_BUFFERS && EPILOGUE_INSTRUCTIONS <= 20 && loads_nothing();
+
+// The k-steps before a tile's end from which on its operands are on their way to L2 and to the buffers, about 10
+// microseconds; and those from which on they are on their way to registers.
+constexpr int OPERANDS_AHEAD = 8 + (1 << 19) / (BLOCK_M * BLOCK_N);
+constexpr int REGISTERS_AHEAD = 4 + (1 << 17) / (BLOCK_M * BLOCK_N);
+
+// FUSED_BLOCKS is 4 where the registers hold the operands of two steps beside the accumulators. (A thread
+// has 152 registers or more; 232 with large accumulators.)
+constexpr int MOST_FUSED =
+    (CONSUMERS == 3 || HAS_UNALIGNED || sizeof(Sums) <= 96 * sizeof(float) ? 116 : 188) * sizeof(float);
+constexpr int FUSED_BLOCKS =
+    BOX_COLUMNS % 32 == 0 && !PAIRS && sizeof(Sums) + 2 * sizeof(Operands<4>) <= MOST_FUSED ? 4 : 2;
+constexpr int FUSED_PARTS = OUT_N / (8 * FUSED_BLOCKS), FUSED_STEPS = ROWS / 64 * FUSED_PARTS;
+
+// Copies the accumulators of a step to ``x``, or back. Registers can't be indexed, so branches select the
+// step.
+template <bool BACK, int FROM = 0, int TO = FUSED_STEPS, int COUNT>
+__device__ inline void copy_sums(Sums& sum, int first, int step, float (&x)[COUNT]) {
+    if constexpr (TO - FROM == 1) {
+        float* there = sum[FROM / FUSED_PARTS] + first + FROM % FUSED_PARTS * COUNT;
+#pragma unroll
+        for (int j = 0; j < COUNT; ++j) {
+            // Without asm the compiler would select each value from those of all steps.
+            if (BACK) asm volatile("mov.b32 %0, %1;" : "=f"(there[j]) : "f"(x[j]));
+            else asm volatile("mov.b32 %0, %1;" : "=f"(x[j]) : "f"(there[j]));
+        }
+    } else {
+        constexpr int MIDDLE = (FROM + TO) / 2;
+        if (step < MIDDLE) copy_sums<BACK, FROM, MIDDLE>(sum, first, step, x);
+        else copy_sums<BACK, MIDDLE, TO>(sum, first, step, x);
+    }
+}
+
+// Computes a step's elements of D, in the order of wgmma's registers, from the accumulators.
+template <typename Operands>
+__device__ inline void finish_step(Sums& sum, int step, const Operands& operands, const Spot& at, const Out& out,
+                                   const Fused& fused, float (&x)[4 * FUSED_BLOCKS]) {
+    float up[4 * FUSED_BLOCKS];
+#if INTERLEAVED
+    float both[8 * FUSED_BLOCKS];
+    copy_sums<false>(sum, 0, step, both);
+#pragma unroll
+    for (int j = 0; j < 4 * FUSED_BLOCKS; ++j) {
+        const int from = j / 4 * 8 + j / 2 % 2 * 2 + j % 2 * 4;
+        x[j] = both[from], up[j] = both[from + 1];
+    }
+#else
+    copy_sums<false>(sum, 0, step, x);
+    if (PAIRS) copy_sums<false>(sum, OUT_N / 2, step, up);
+#endif
+    Function<FUSED_BLOCKS>()(x, up, operands, fused, out, at);
+#if INTERLEAVED
+    // Of each 8 columns of D, lane t of four has columns t and t + 4, and needs columns 2 t and 2 t + 1.
+    // Two shuffles among the four lanes exchange them.
+    const int t = threadIdx.x % 4;
+    const int of_four = threadIdx.x % 32 - t, from_first = of_four + (t / 2 | t % 2 * 2);
+    const int from_second = of_four + ((t / 2 | t % 2 * 2) ^ 1);
+#pragma unroll
+    for (int j = 0; j < 4 * FUSED_BLOCKS; j += 2) {
+        const float first = __shfl_sync(~0u, t % 2 ? x[j + 1] : x[j], from_first);
+        const float second = __shfl_sync(~0u, t % 2 ? x[j] : x[j + 1], from_second);
+        x[j] = t < 2 ? first : second;
+        x[j + 1] = t < 2 ? second : first;
+    }
+#endif
+}
+
+// The coordinates in D of a step's elements, from those of the thread's first element.
+struct Spots {
+    Spot first;
+
+    __device__ Spots(int row, int column, const Out& out, unsigned batch)
+        : first{batch, row, INTERLEAVED ? column - (int)threadIdx.x % 4 : column, out.m, out.n} {}
+    __device__ Spot operator()(int step) const {
+        Spot at = first;
+        at.row += 64 * (step / FUSED_PARTS);
+        at.column += 8 * FUSED_BLOCKS * (step % FUSED_PARTS);
+        return at;
+    }
+};
+
+// Replaces accumulators by the elements of D that the caller's function computes from them; with PAIRS, only
+// the first half of the accumulators is replaced. ``row`` and ``column`` are the coordinates in D of the
+// thread's first element. The operands of a step are loaded one step ahead.
+__device__ inline void finish(Sums& sum, int row, int column, const Out& out, unsigned batch,
+                              const Fused& fused) {
+    const Spots spots(row, column, out, batch);
+    Operands<FUSED_BLOCKS> next;
+    next.load(fused, out, spots(0));
+#pragma unroll 1
+    for (int step = 0; step < FUSED_STEPS; ++step) {
+        const Operands<FUSED_BLOCKS> operands = next;
+        if (step + 1 < FUSED_STEPS) next.load(fused, out, spots(step + 1));
+        float x[4 * FUSED_BLOCKS];
+        finish_step(sum, step, operands, spots(step), out, fused, x);
+        copy_sums<true>(sum, 0, step, x);
+    }
+}
+
+// A warp's boxes of D, and of the staged operand: 16 rows, BOX_COLUMNS columns. ``row`` and ``column`` are the
+// coordinates of the first one.
+struct Boxes {
+    static constexpr int PARTS = OUT_N / BOX_COLUMNS, COUNT = ROWS / 64 * PARTS;
+    static constexpr int LINES = OUT_COLUMN_MAJOR ? BOX_COLUMNS : 16;
+    static constexpr int PIECES = (OUT_COLUMN_MAJOR ? 16 : BOX_COLUMNS) / 8;  // of 16 bytes, of a line
+    u32 buffers;
+    int lane, row, column;
+    unsigned batch;
+
+    __device__ int row_of(int box) const { return row + 64 * (box / PARTS); }
+    __device__ int column_of(int box) const { return column + BOX_COLUMNS * (box % PARTS); }
+
+    // The address in a buffer of what a lane's stmatrix or ldmatrix of 16 columns reads or stores.
+    __device__ u32 address(u32 buffer, int sixteen) const {
+        if (OUT_COLUMN_MAJOR) {
+            return buffer + swizzled<PIECES>(16 * sixteen + lane / 16 * 8 + lane % 8, lane / 8 % 2);
+        }
+        return buffer + swizzled<PIECES>(lane % 16, 2 * sixteen + lane / 16);
+    }
+
+    // A lane's ``each``th piece of a box of the staged operand: where it lies, and its place in a buffer.
+    struct Piece {
+        const u16* from;
+        u32 to;
+        bool is_inside;
+    };
+    static constexpr int EACH = LINES * PIECES / 32;
+
+    __device__ Piece piece(int box, int each, const Strided& array, const Out& out) const {
+        const long long pitch = OUT_COLUMN_MAJOR ? array.column_stride : array.row_stride;
+        const int lines = OUT_COLUMN_MAJOR ? out.n : out.m, length = OUT_COLUMN_MAJOR ? out.m : out.n;
+        const int of_box = (lane + 32 * each) / PIECES, along = (lane + 32 * each) % PIECES;
+        const int line = (OUT_COLUMN_MAJOR ? column_of(box) : row_of(box)) + of_box;
+        const int at = (OUT_COLUMN_MAJOR ? row_of(box) : column_of(box)) + 8 * along;
+        const u16* matrix = (const u16*)array.pointer + batch * array.batch_stride;
+        // D has whole pieces.
+        return {matrix + line * pitch + at, swizzled<PIECES>(of_box, along), line < lines && at < length};
+    }
+    __device__ bool is_aligned(const Strided& array) const {
+        const long long pitch = OUT_COLUMN_MAJOR ? array.column_stride : array.row_stride;
+        return ((u64)array.pointer | 2 * (batch * array.batch_stride | pitch)) % 16 == 0;
+    }
+
+    // Starts the copy of a box of the staged operand. What lies outside D is zeros.
+    __device__ void start(u32 buffer, int box, const Strided& array, const Out& out) const {
+        const bool aligned = is_aligned(array);
+#pragma unroll 1
+        for (int each = 0; each < EACH; ++each) {
+            const Piece p = piece(box, each, array, out);
+            if (aligned) {
+                cp_async_some(buffer + p.to, (u64)p.from, p.is_inside ? 16 : 0);
+            } else {
+                u32 x[4];
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    x[e] = p.is_inside ? p.from[2 * e] | (u32)p.from[2 * e + 1] << 16 : 0;
+                }
+                st_shared(buffer + p.to, make_uint4(x[0], x[1], x[2], x[3]));
+            }
+        }
+        cp_async_commit_group();
+    }
+};
+
+// Boxes of the staged operand after the first two, as many as registers hold beside the accumulators.
+struct HeldBoxes {
+    static constexpr int MOST =
+        CONSUMERS == 3 || HAS_UNALIGNED ? 150 : sizeof(Sums) <= 96 * sizeof(float) ? 176 : 236;
+    static constexpr int SPARE = (MOST - (int)(sizeof(Sums) / sizeof(float)) - 48) / (4 * Boxes::EACH);
+    static constexpr int WANTED = STAGED >= 0 && IS_UNROLLED ? Boxes::COUNT - 2 : 0;
+    static constexpr int COUNT = WANTED < 0 || SPARE < 0 ? 0 : WANTED < SPARE ? WANTED : SPARE;
+    uint4 x[COUNT ? COUNT : 1][Boxes::EACH];
+
+    __device__ void load(const Boxes& boxes, const Fused& fused, const Out& out) {
+        if constexpr (COUNT > 0) {
+            const Strided& array = fused.arrays[STAGED];
+            if (!boxes.is_aligned(array)) return;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+#pragma unroll
+                for (int each = 0; each < Boxes::EACH; ++each) {
+                    const Boxes::Piece p = boxes.piece(2 + i, each, array, out);
+                    x[i][each] = p.is_inside ? *(const uint4*)p.from : make_uint4(0, 0, 0, 0);
+                }
+            }
+        }
+    }
+
+    // Puts a box to a buffer, or starts its copy there.
+    __device__ void put(u32 buffer, int box, const Boxes& boxes, const Fused& fused, const Out& out) const {
+        const Strided& array = fused.arrays[STAGED < 0 ? 0 : STAGED];
+        if (box - 2 < COUNT && boxes.is_aligned(array)) {
+#pragma unroll
+            for (int each = 0; each < Boxes::EACH; ++each) {
+                st_shared(buffer + boxes.piece(box, each, array, out).to, x[COUNT ? box - 2 : 0][each]);
+            }
+        } else {
+            boxes.start(buffer, box, array, out);
+        }
+    }
+};
+
+// A warp's share of the row that registers keep: lane l has columns 64 i + 2 l and the next, for each i.
+struct KeptRow {
+    static constexpr int COUNT = KEPT < 0 ? 1 : (OUT_N + 63) / 64;
+    u32 pairs[COUNT];
+
+    __device__ void load(const Fused& fused, unsigned batch, int column, const Out& out, int lane) {
+        if constexpr (KEPT >= 0) {
+            const Strided& array = fused.arrays[KEPT];
+            const u16* row = (const u16*)array.pointer + batch * array.batch_stride;
+#pragma unroll
+            for (int i = 0; i < COUNT; ++i) {
+                const int at = column + 64 * i + 2 * lane;
+                pairs[i] = row[min(at, out.n - 1)] | (u32)row[min(at + 1, out.n - 1)] << 16;
+            }
+        }
+    }
+    // The pair of the thread's columns of the tile's ``block``th 8.
+    __device__ u32 pair(int block, int lane) const {
+        u32 x = pairs[0];
+#pragma unroll
+        for (int i = 1; i < COUNT; ++i) {
+            if (IS_UNROLLED) {
+                if (block / 8 == i) x = pairs[i];
+            } else {  // or the compiler puts the array to memory, to index it
+                asm("{ .reg .pred is_it; setp.eq.s32 is_it, %1, %2; selp.b32 %0, %3, %0, is_it; }"
+                    : "+r"(x) : "r"(block / 8), "r"(i), "r"(pairs[i]));
+            }
+        }
+        return __shfl_sync(~0u, x, block % 8 * 4 + lane % 4);
+    }
+};
+
+// Starts the copies of the staged operand's first two boxes, once D's earlier boxes have left the buffers.
+__device__ inline void start_operand(const Boxes& boxes, u32 next, const Fused& fused, const Out& out) {
+    if constexpr (STAGED >= 0) {
+        if (boxes.lane == 0) tma_store_wait_group_read<0>();
+        __syncwarp();
+#pragma unroll 1
+        for (int box = 0; box < (Boxes::COUNT < 2 ? 1 : 2); ++box) {
+            boxes.start(boxes.buffers + (next ^ box) * OUT_BYTES, box, fused.arrays[STAGED], out);
+        }
+    }
+}
+
+// Computes the elements of D and stores them by TMA, box by box, through the warp's two buffers in turn;
+// ``next`` is the one to fill first. ``of_tile`` is Out for the tile's matrix of a batch.
+__device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const TensorMap& map, const Out& of_tile,
+                                     const Fused& fused, const KeptRow& kept, const HeldBoxes& held, u32& next) {
+    constexpr int Q = FUSED_BLOCKS, STEPS = BOX_COLUMNS / (8 * Q);  // of a box
+    const int lane = boxes.lane;
+    const Spots spots(boxes.row + lane / 4, boxes.column + lane % 4 * 2, of_tile, boxes.batch);
+    Operands<Q, STAGED, KEPT> ahead;
+    ahead.load(fused, of_tile, spots(0));
+#pragma unroll(IS_UNROLLED ? FUSED_STEPS : 1)
+    for (int step = 0; step < FUSED_STEPS; ++step) {
+        const int box = step / STEPS, of_box = step % STEPS;
+        const u32 buffer = boxes.buffers + next * OUT_BYTES;
+        if (of_box == 0) {
+            if (STAGED >= 0) cp_async_wait_group<0>();
+            else if (lane == 0) tma_store_wait_group_read<1>();
+            __syncwarp();
+        }
+        Operands<Q, STAGED, KEPT> operands = ahead;
+        if (step + 1 < FUSED_STEPS) ahead.load(fused, of_tile, spots(step + 1));
+        if constexpr (STAGED >= 0) {
+#pragma unroll
+            for (int q = 0; q < Q; q += 2) {
+                u32 x[4];
+                ldmatrix_x4<OUT_COLUMN_MAJOR>(x, boxes.address(buffer, (Q * of_box + q) / 2));
+                operands.take_staged(q, x);
+            }
+        }
+        if constexpr (KEPT >= 0) {
+#pragma unroll
+            for (int q = 0; q < Q; ++q) {
+                operands.take_kept(q, kept.pair(step % FUSED_PARTS * Q + q, lane));
+            }
+        }
+        float x[4 * Q];
+        finish_step(sum, step, operands, spots(step), of_tile, fused, x);
+        if (STAGED >= 0 && of_box == 0 && box > 0 && box + 1 < Boxes::COUNT) {
+            // The box before has had this step's time to leave its buffer.
+            if (lane == 0) tma_store_wait_group_read<0>();
+            __syncwarp();
+            held.put(boxes.buffers + (next ^ 1) * OUT_BYTES, box + 1, boxes, fused, of_tile);
+        }
+        __syncwarp();
+#pragma unroll
+        for (int q = 0; q < Q; q += 2) {
+            u32 pairs[4];
+            pack_pairs(x + 4 * q, 1, pairs);
+            stmatrix_x4<OUT_COLUMN_MAJOR>(boxes.address(buffer, (Q * of_box + q) / 2), pairs);
+        }
+        if (of_box == STEPS - 1) {
+            fence_proxy_async();
+            __syncwarp();
+            if (lane == 0) {
+                const int y = boxes.row_of(box), z = boxes.column_of(box);
+                tma_store(map, buffer, OUT_COLUMN_MAJOR ? y : z, OUT_COLUMN_MAJOR ? z : y, boxes.batch);
+                tma_store_commit_group();
+            }
+            next ^= 1;
+        }
+    }
+}
+
+// Prefetches to L2, before the end of a tile's mainloop, the elements of an operand that its epilogue reads:
+// whole 16 bytes of a line by each thread.
+template <typename T, Step ROW, Step COLUMN>
+__device__ inline void prefetch_operand(const Strided& array, const Spot& at, int thread) {
+    if (ROW != BY_ONE && COLUMN != BY_ONE) return;
+    constexpr bool BY_ROWS = COLUMN == BY_ONE;
+    constexpr int LINES = (BY_ROWS ? ROW : COLUMN) == NOT ? 1 : BY_ROWS ? ROWS : OUT_N;
+    const int first = BY_ROWS ? at.row : at.column, lines = BY_ROWS ? at.m : at.n;
+    const int along = BY_ROWS ? at.column : at.row;
+    const int length = min(BY_ROWS ? at.n - along : at.m - along, BY_ROWS ? OUT_N : ROWS);
+    const T* matrix = (const T*)array.pointer + at.batch * array.batch_stride + along;
+#pragma unroll 1
+    for (int line = thread; line < LINES; line += 128) {
+        if (LINES > 1 && first + line >= lines) break;
+        const long long pitch = BY_ROWS ? array.row_stride : array.column_stride;
+        const u64 from = (u64)(matrix + (LINES == 1 ? 0 : (first + line) * pitch));
+        const u64 whole = (from + 15) & ~15ull;
+        const long long bytes = (from + length * sizeof(T) - whole) & ~15ull;
+        if (bytes > 0) bulk_prefetch_l2((const void*)whole, bytes);
+    }
+}
+__device__ inline void prefetch_operands(const Fused& fused, const Spot& at, int thread) {
+#define ARRAY(i, T, ROW, COLUMN) \
+    if (i != STAGED || Boxes::COUNT > 2) prefetch_operand<T, ROW, COLUMN>(fused.arrays[i], at, thread);
+    EPILOGUE_INPUTS
+#undef ARRAY
+}
+#endif
