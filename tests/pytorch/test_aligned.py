@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from reference import thorough
 
 from tilewise.devices import Device
 from tilewise.gemm.chip import H200
@@ -53,7 +55,7 @@ def test_padded(torch: Any, shape: tuple[int, ...]) -> None:
 def test_a_graph_with_padded_gradients(
     torch: Any, tw: Any, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiled backward pass pads once, both products read that, and the bits are the same."""
+    """The compiled backward pass copies once, both products read that, and the bits are the same."""
     layer = tw.Linear(12, 19, bias=bias).bfloat16()
     x, of = torch.randn(2, 3, 12).bfloat16().requires_grad_(), torch.randn(2, 3, 19).bfloat16()
     layer(x).backward(of)
@@ -76,10 +78,37 @@ def test_a_graph_with_padded_gradients(
     )
     torch.compile(layer, backend=backend)(x).backward(of)
     (code,) = graphs
-    assert code.count("constant_pad_nd.default") == 1
+    assert code.count("aten.copy.default") == 1
     assert code.count("tilewise.matmul") == 2
     for found, want in zip((x, *layer.parameters()), wanted, strict=True):
         assert torch.equal(found.grad, want)
+
+
+@thorough
+def test_inductor_stores_the_gradient_with_aligned_rows(
+    torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No kernel copies it: the one that computes it stores it as both products read it."""
+    if not shutil.which("g++"):
+        pytest.skip("needs a C++ compiler, for Inductor's kernels on a CPU")
+    layer = tw.Linear(12, 19, bias=False).bfloat16()
+    x, words = torch.randn(2, 3, 12).bfloat16().requires_grad_(), torch.tensor([0, 18, 3, 7, 7, 1])
+    monkeypatch.setattr(gradient, "aligned", lambda g, k: aligned.padded(g))
+
+    def loss(x: Any) -> Any:
+        return torch.nn.functional.cross_entropy(layer(x).flatten(0, 1).float(), words)
+
+    from torch._inductor.utils import run_and_get_code
+
+    def run() -> None:
+        torch.compile(loss, fullgraph=True)(x).backward()
+
+    with torch._inductor.utils.fresh_cache():
+        _, (_, code) = run_and_get_code(run)
+    pitch = aligned.pitch_of(19)
+    assert code.count(f"empty_strided_cpu((2, 3, 19), ({3 * pitch}, {pitch}, 1)") == 1
+    assert code.count("torch.ops.tilewise.matmul.default(") == 2
+    assert code.count("empty_strided_cpu((6, 19)") == code.count("empty_strided_cpu((19, 6)") == 0
 
 
 def test_where_a_copy_is_worth_it() -> None:

@@ -45,8 +45,8 @@ def aligned(g: Tensor, k: int) -> Tensor:
 
     Notes
     -----
-    In a graph the copy is ``torch.nn.functional.pad``, which Inductor fuses into the kernel that
-    computes ``g``. Where autograd records the gradient, no copy is made.
+    In a graph the copy is that of :func:`padded`, which Inductor fuses into the kernel that computes
+    ``g``. Where autograd records the gradient, no copy is made.
     """
     n = g.shape[-1]
     if type(n) is not int or not n % pack.ALIGNED:  # with dynamic shapes, n is no int
@@ -85,11 +85,12 @@ def aligned(g: Tensor, k: int) -> Tensor:
 
 def padded(g: Tensor) -> Tensor:
     """Return a copy with aligned rows by PyTorch's functions, for a graph."""
-    n = g.shape[-1]
-    whole = torch.nn.functional.pad(g, (0, pitch_of(n) - n))
-    # As a view of strides, because a backend stores ``whole`` for that, once, and of a slice it
-    # might compute a copy for each product.
-    return whole.as_strided(g.shape, whole.stride())
+    # Inductor gives the kernel that computes ``g`` these strides. With ``torch.nn.functional.pad``
+    # it would be another kernel, of a larger size than the sums of the rows that ``g`` depends on.
+    pitch, strides = pitch_of(g.shape[-1]), [1]
+    for extent in (pitch, *g.shape[-2:0:-1]):
+        strides.insert(0, strides[0] * extent)
+    return torch.empty_strided(g.shape, strides, dtype=g.dtype, device=g.device).copy_(g)
 
 
 def pitch_of(n: int) -> int:
