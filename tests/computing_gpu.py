@@ -89,7 +89,7 @@ class Computed:
         assert self.gpu.is_ready
         assert (addresses[4] != 0) == (self.workspace > 0)
         self.gpu.streams.append(stream)
-        wide = ACCUMULATORS[product.dtype]
+        kind = ACCUMULATORS[product.dtype]
 
         def matrix(at: int, x: Operand, rows: int, columns: int, dtype: str) -> Any:
             assert at % 16 == x.offset
@@ -100,17 +100,17 @@ class Computed:
             strides = x.batch_stride, x.row_stride, x.column_stride
             return _there(at, (product.batch, product.m, product.n), strides, dtype)
 
-        a = _wide(matrix(addresses[A], product.a, product.m, product.k, product.dtype), wide)
+        a = wide(matrix(addresses[A], product.a, product.m, product.k, product.dtype), kind)
 
         def sums(at: int, x: Operand) -> Any:
-            b = _wide(matrix(at, x, product.k, product.n, product.dtype), wide)
-            return np.asarray(product.alpha, wide) * (a @ b)
+            b = wide(matrix(at, x, product.k, product.n, product.dtype), kind)
+            return np.asarray(product.alpha, kind) * (a @ b)
 
         acc: Any = sums(addresses[B], product.b)
         if product.beta:
             assert product.c is not None
             c = of_result(addresses[C], product.c, product.out_dtype)
-            acc = acc + np.asarray(product.beta, wide) * _wide(c, wide)
+            acc = acc + np.asarray(product.beta, kind) * wide(c, kind)
         targets = [(of_result(addresses[D], product.d, product.out_dtype), product.out_dtype)]
         values: Sequence[Any] = (acc,)
         epilogue = product.epilogue
@@ -119,7 +119,7 @@ class Computed:
                 acc = acc, sums(product.up_at(Place(B)).address(addresses), product.pairing.operand)
             at = iter(addresses[FIRST_FUSED:])
             operands = [
-                _wide(of_result(next(at), x, x.dtype), wide) if isinstance(x, Strided) else x
+                wide(of_result(next(at), x, x.dtype), kind) if isinstance(x, Strided) else x
                 for x in epilogue.inputs
             ]
             values = epilogue.function.evaluate(acc, operands)
@@ -149,7 +149,8 @@ def array_at(
     return np.asarray(type("Interface", (), {"__array_interface__": interface})())
 
 
-def _wide(x: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+def wide(x: npt.NDArray[Any], dtype: str) -> npt.NDArray[Any]:
+    """Return an array in another dtype; uint16 stands for bfloat16."""
     if x.dtype == np.uint16:
         return (x.astype(np.uint32) << 16).view(np.float32)
     return x.astype(dtype)

@@ -7,6 +7,8 @@ numbers, so that every sum is exact and PyTorch's results have to be the same.
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from importlib import import_module
 from itertools import product
 from types import SimpleNamespace
@@ -14,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from computing_gpu import ComputingGpu, array_at, computing_gpu  # noqa: F401
+from computing_gpu import ComputingGpu, array_at, computing_gpu, wide  # noqa: F401
 
 import tilewise
 from tilewise.arrays import repeat
@@ -31,9 +33,15 @@ class Model:
     """Weights of layers by tilewise, and what PyTorch computes with them."""
 
     def __init__(
-        self, torch: Any, tw: Any, rng: np.random.Generator, function: str, **place: Any
+        self,
+        torch: Any,
+        tw: Any,
+        rng: np.random.Generator,
+        function: str,
+        largest: int = 2,
+        **place: Any,
     ) -> None:
-        self.place = place
+        self.place, self.largest = place, largest
         self.torch, self.tw, self.rng, self.function = torch, tw, rng, function
         self.n = int(rng.integers(1, 5))
         self.k = self.n if rng.random() < 0.5 else int(rng.integers(1, 5))
@@ -45,7 +53,7 @@ class Model:
             self.weights[0].data = self.weights[0].data.mT.contiguous().mT
 
     def values(self, *shape: int) -> Any:
-        values = self.rng.integers(-2, 3, shape).astype(np.float32)
+        values = self.rng.integers(-self.largest, self.largest + 1, shape).astype(np.float32)
         return self.torch.from_numpy(np.ascontiguousarray(values)).to(**self.place)
 
     def leaf(self, *shape: int) -> Any:
@@ -101,11 +109,12 @@ def computed_sums(torch: Any) -> Callable[..., Any]:
 
     def column_sums(x: Any, dtype: Any, key: Any = None) -> Any:
         shape, strides = tuple(x.shape), tuple(x.itemsize * each for each in x.stride())
-        kind = np.dtype(str(x.dtype).removeprefix("torch."))
+        name = str(x.dtype).removeprefix("torch.")
+        kind = np.dtype(np.uint16 if name == "bfloat16" else name)
 
         def run(addresses: Any) -> Any:
-            rows = array_at(addresses[0], shape, strides, kind).reshape(-1, shape[-1])
-            return torch.from_numpy(rows.sum(0)).to(dtype)
+            rows = wide(array_at(addresses[0], shape, strides, kind), "float32")
+            return torch.from_numpy(rows.reshape(-1, shape[-1]).sum(0)).to(dtype)
 
         if key is not None:
             repeat.remember(key, SimpleNamespace(run=run))  # type: ignore[arg-type]
@@ -321,8 +330,8 @@ def test_the_dtype_of_a_bias_changes(torch: Any, tw: Any, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(cache_module(), "column_sums", column_sums)
     model = Model(torch, tw, np.random.default_rng(4), "mlp")
-    for wide in (False,) * 4 + (True,) * 4:
-        dtypes = [torch.float64 if wide else torch.float32, torch.float32]
+    for is_wide in (False,) * 4 + (True,) * 4:
+        dtypes = [torch.float64 if is_wide else torch.float32, torch.float32]
         for bias, dtype in zip(model.biases, dtypes, strict=True):
             bias.data = bias.data.to(dtype)
         launched.clear()
@@ -383,17 +392,137 @@ def test_guards_do_not_depend_on_the_default_dtype(torch: Any, tw: Any) -> None:
         torch.set_default_dtype(torch.float32)
 
 
-def test_casts_are_not_kept(torch: Any, tw: Any) -> None:
-    """Under autocast each call multiplies new tensors, which would push out those of layers."""
+def test_calls_under_autocast_have_one_cache(torch: Any, tw: Any) -> None:
+    """That of the weight, and not one for each cast."""
     model = Model(torch, tw, np.random.default_rng(6), "mlp")
-    kept, x = tw.mlp.__globals__["_mlps"], model.values(3, model.k)
-    kept.clear()
-    with torch.autocast("cpu", torch.bfloat16):
-        for _ in range(3):
-            model.ours(x, True)
-    assert not kept
-    model.ours(x, True)
-    assert [*kept] == [id(model.weights[-1])]
+    layer = Model(torch, tw, np.random.default_rng(6), "linear")
+    x = model.values(3, model.k)
+    for of, each in (("_mlps", model), ("_layers", layer)):
+        caches = (tw.mlp if each is model else tw.linear).__globals__[of]
+        caches.clear()
+        x = each.values(3, each.k)
+        for is_on in (True, False, True):
+            with torch.autocast("cpu", torch.bfloat16, enabled=is_on):
+                for _ in range(3):
+                    each.ours(x, True)
+            assert [*caches] == [id(each.weights[-1])]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.usefixtures("computing_gpu")
+def test_any_calls_under_autocast(
+    torch: Any, tw: Any, function: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever changes from call to call and from region to region, within a region too.
+
+    The values are so small that 16-bit sums are exact. PyTorch keeps the casts of weights within a
+    region, and reads old values if a weight changes there; here it has to cast them in each call.
+    """
+    module = cache_module()
+    monkeypatch.setattr(module, "column_sums", computed_sums(torch))
+    rng = np.random.default_rng(seed)
+    hits: dict[bool, list[bool]] = {False: [], True: []}
+    own = module.CachedCall.addresses
+    is_on = False
+
+    def addresses(self: Any, form: Any, tensors: Any) -> Any:
+        found = own(self, form, tensors)
+        hits[is_on].append(found is not None)
+        return found
+
+    monkeypatch.setattr(module.CachedCall, "addresses", addresses)
+    halves = torch.bfloat16, torch.float16
+    for _ in range(4):
+        model = Model(torch, tw, rng, function, largest=1)
+        shape: tuple[int, ...] = (2,)
+        regions, half, is_on = ExitStack(), torch.bfloat16, False
+        for _ in range(40):
+            if rng.random() < 0.2:
+                shape = tuple(rng.integers(1, 4, rng.integers(0, 3)).tolist())
+            if rng.random() < 0.2:  # leave every region, and then enter one or two
+                regions.close()
+                half = halves[int(rng.random() < 0.3)]
+                for _ in range(rng.integers(1, 3)):
+                    is_on = bool(rng.random() < 0.8)
+                    is_kept = bool(rng.random() < 0.8)
+                    regions.enter_context(
+                        torch.autocast("cpu", half, enabled=is_on, cache_enabled=is_kept)
+                    )
+            if rng.random() < 0.1:
+                every = [*model.weights, *model.biases]
+                each = every[rng.integers(len(every))]
+                each.requires_grad_(not each.requires_grad)
+            changed = model.weights[rng.integers(len(model.weights))]
+            how = rng.random()
+            if how < 0.1:
+                changed.data = model.values(*changed.shape)
+            elif how < 0.2:
+                with torch.no_grad():
+                    changed.copy_(model.values(*changed.shape))
+            elif how < 0.25:
+                changed.data.copy_(model.values(*changed.shape))
+            elif how < 0.3:
+                turned = changed.data.mT.contiguous().mT
+                changed.data = turned if changed.is_contiguous() else changed.data.contiguous()
+            x = model.turned(model.values(*shape, model.k))
+            if is_on and rng.random() < 0.4:
+                x = x.to(half)
+            x.requires_grad_(bool(rng.random() < 0.8))
+            g = model.turned(model.values(*shape, model.n)).to(half if is_on else torch.float32)
+            has_bias = bool(rng.random() < 0.9)
+            with torch.set_grad_enabled(bool(rng.random() < 0.8)):
+                with torch.autocast("cpu", half, enabled=is_on, cache_enabled=False):
+                    y = model.theirs(x, has_bias)
+                wanted = model.outcome(lambda *_, y=y: y, x, has_bias, g)
+                found = model.outcome(model.ours, x, has_bias, g)
+            for ours, theirs in zip(found, wanted, strict=True):
+                assert ours.dtype == theirs.dtype
+                assert torch.equal(ours, theirs)
+        regions.close()
+    for each in hits.values():
+        assert len(each) / 16 < sum(each) < len(each)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.usefixtures("computing_gpu")
+def test_weights_shared_in_a_region_and_between_threads(torch: Any, tw: Any, function: str) -> None:
+    """Each call adds to one gradient; another thread may leave its region, or have none."""
+    model = Model(torch, tw, np.random.default_rng(7), function, largest=1)
+    leaves = [*model.weights, *model.biases]
+    batches = [model.values(2, model.k) for _ in range(3)]
+
+    def step(call: Any, is_on: bool) -> list[Any]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_on, cache_enabled=call == model.ours):
+            with torch.no_grad():
+                first = call(batches[0], True)
+            results = [call(x, True) for x in batches]
+        sums = torch.stack([each.float() for each in results]).sum()
+        return [first, *results, *torch.autograd.grad(sums, leaves)]
+
+    with torch.autograd.set_multithreading_enabled(False):
+        wanted = [step(model.theirs, is_on) for is_on in (False, True)]
+        with ThreadPoolExecutor(4) as pool:
+            works = [(i % 3 > 0, pool.submit(step, model.ours, i % 3 > 0)) for i in range(24)]
+            for is_on, work in works:
+                assert all(map(torch.equal, work.result(), wanted[is_on]))
+
+
+@pytest.mark.usefixtures("computing_gpu")
+def test_the_bias_of_a_layer_under_autocast(torch: Any, tw: Any) -> None:
+    """It is read as it is, and so is its gradient; a cached call excuses no wrong one elsewhere."""
+    half = torch.bfloat16
+    x, weight = torch.ones(257, 2), torch.nn.Parameter(torch.ones(3, 2, dtype=half))
+    bias = torch.nn.Parameter(torch.full((3,), 1 / 256))
+    for _ in range(4):
+        with torch.autocast("cpu", half):
+            y = tw.linear(x, weight, bias)
+        (of_bias,) = torch.autograd.grad(y, bias, torch.ones_like(y))
+        assert of_bias.dtype == torch.float32
+        assert of_bias.tolist() == [257.0] * 3  # which bfloat16 has not
+        with pytest.raises(TypeError, match=r"bias torch\.float32"):
+            tw.linear(x.to(half), weight, bias)
+    assert tw.linear.__globals__["_layers"][id(weight)].cached is not None
 
 
 @pytest.mark.usefixtures("computing_gpu")
@@ -425,7 +554,7 @@ def test_cached_layers_are_invariant_where_asked(torch: Any, tw: Any) -> None:
     assert not plain.is_invariant
     tilewise.set_invariant(True)
     try:
-        assert plain.addresses(None, (x, w)) is None
+        assert plain.addresses(False, (x, w)) is None
         for _ in range(3):
             tw.linear(x, w)
         assert layers[id(w)].cached.is_invariant

@@ -19,8 +19,8 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.libraries import Array, dtype_name, library_of
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.autocast import is_under_autocast
 from tilewise.torch.operator import check_tensors
-from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
 

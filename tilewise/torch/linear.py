@@ -11,6 +11,7 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
+from tilewise.torch.autocast import casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import (
     CallCache,
     LayerCaches,
@@ -27,11 +28,10 @@ from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.transformed import is_batched, pytorch_matmul
-from tilewise.torch.with_epilogue import is_under_autocast
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
-_LINEAR = ("linear",)
+_LINEAR, _LINEAR_CAST = ("linear",), ("linear, cast",)  # the latter takes any bias
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -59,12 +59,26 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
+    if may_be_cached() and (found := casts((x, weight))) is not None:
+        place, given = found
+        return without_autocast(place, _linear, *given, bias, weight, True)
+    return _linear(x, weight, bias, weight, False)
+
+
+def _linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, parameter: Tensor, is_cast: bool
+) -> Tensor:
+    """Compute :func:`linear`.
+
+    ``parameter`` is the weight that was given, by which the cached call is found. ``is_cast`` says
+    whether autocast has cast X and the weight, and the bias may have another dtype.
+    """
     way = None
     if may_be_cached():
         given = (x, weight) if bias is None else (x, weight, bias)
-        cache = _layers.get(id(weight))
+        cache = _layers.get(id(parameter))
         if cache is not None and (cached := cache.cached) is not None:
-            addresses = cached.addresses(None, given)
+            addresses = cached.addresses(is_cast, given)
             result = None if addresses is None else cached.records[0].run(addresses)
             if result is not None:
                 if cached.requires_grad and torch.is_grad_enabled():
@@ -76,8 +90,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             return found[0]
         way = route(x, weight, bias)
     if way is DIRECT or way is RECORDED:
-        return _where_it_lies(x, weight, bias, way is RECORDED)
-    check(x, weight, bias, is_under_autocast(x))
+        return _where_it_lies(x, weight, bias, parameter, is_cast, way is RECORDED)
+    check(x, weight, bias, is_cast or is_under_autocast(x))
     if bias is None:
         return matmul(x, weight, transpose_b=True)
     # The bias is added to the accumulators, so that 16-bit results are rounded once.
@@ -117,22 +131,29 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
 _layers = LayerCaches()
 
 
-def _where_it_lies(x: Tensor, weight: Tensor, bias: Tensor | None, is_recorded: bool) -> Tensor:
+def _where_it_lies(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    parameter: Tensor,
+    is_cast: bool,
+    is_recorded: bool,
+) -> Tensor:
     """Multiply by kernels, which add the bias, and let autograd record it if ``is_recorded``."""
     given = (x, weight) if bias is None else (x, weight, bias)
 
     def multiply(*_: Tensor, key: Key | None) -> Tensor:
-        check(x, weight, bias)
+        check(x, weight, bias, is_cast)
         asked = None if bias is None else Asked(_BIASED.traced, (bias,))
         with torch.no_grad():
             return answer(x, weight, transpose_b=True, asked=asked, key=key)
 
     products = LookedUp()
-    result = products(_LINEAR, given, multiply)
-    cache = _layers.of(weight)
+    result = products(_LINEAR_CAST if is_cast else _LINEAR, given, multiply)
+    cache = _layers.of(parameter)
     is_by_columns = weight.stride(0) == 1 != weight.stride(1)
-    facts = cache.backward, is_by_columns
-    cache.learn(None, given, products.records, facts)
+    facts = cache.backward, is_by_columns, None if bias is None else bias.dtype
+    cache.learn(is_cast, given, products.records, facts)
     return _record(x, weight, bias, facts, [result]) if is_recorded else result
 
 
@@ -149,12 +170,13 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         x: Tensor,
         weight: Tensor,
         bias: Tensor | None,
-        facts: tuple[CallCache, bool],
+        facts: tuple[CallCache, bool, Any],
         results: list[Tensor],
     ) -> Tensor:
         """Return the result. It comes in a list, in which autograd does not look for inputs.
 
-        The facts are the cache of the backward pass, and whether the weight is column-major.
+        The facts are the cache of the backward pass, whether the weight is column-major, and the
+        dtype of the bias.
         """
         # ``ctx.needs_input_grad`` says the same, in more time.
         ctx.save_for_backward(
@@ -169,13 +191,11 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         x, weight = x if needs_weight else None, weight if needs_x else None
-        cache, is_by_columns = ctx.facts
+        cache, is_by_columns, of_sums = ctx.facts
+        kind = of_sums if needs_bias else None
         if is_unseen((of_d, x, weight)):
-            found = _gradients(cache, of_d, x, weight, needs_bias, is_by_columns)
-            return (*found, None, None)
-        of_bias = of_d if needs_bias else None
-        if needs_bias and of_d.ndim > 1:
-            of_bias = column_sums(of_d, of_d.dtype)
+            return (*_gradients(cache, of_d, x, weight, kind, is_by_columns), None, None)
+        of_bias = None if kind is None else _of_bias(of_d, kind)
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
         again = pytorch_matmul if is_batched(of_d) else matmul
@@ -193,17 +213,18 @@ def _gradients(
     of_d: Tensor,
     x: Tensor | None,
     weight: Tensor | None,
-    needs_bias: bool,
+    kind: Any,
     is_by_columns: bool,
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    """Return the gradients of X, the weight and the bias, which autograd does not record."""
+    """Return the gradients of X, the weight and the bias, which autograd does not record.
+
+    ``kind`` is the dtype of the bias; None if its gradient is not needed.
+    """
     g = of_d if x is None or weight is None else aligned(of_d, weight.shape[1])
-    of_bias = of_d if needs_bias else None
-    if g is not of_d and of_bias is not None:
-        of_bias = column_sums(of_d, of_d.dtype)
-    has_sums = of_bias is not None and g is of_d and g.ndim > 1
+    has_sums = kind is not None and g is of_d and g.ndim > 1
+    of_bias = None if kind is None or has_sums else _of_bias(of_d, kind)
     given = [each for each in (g, x, weight) if each is not None]
-    form, cached = (weight is None, x is None, not has_sums, is_by_columns), cache.cached
+    form, cached = (weight is None, x is None, not has_sums, is_by_columns, kind), cache.cached
     if cached is not None and cached.is_whole and (at := cached.addresses(form, given)) is not None:
         # This does what `with_cache` and `compute` do below, without calls and without looking at
         # the tensors again for each product, because short backward passes wait for the host.
@@ -224,13 +245,18 @@ def _gradients(
         return (
             None if weight is None else gradient_of_x(product, g, weight),
             None if x is None else gradient_of_weight(product, g, x, is_by_columns=is_by_columns),
-            gradient_of_bias(product, g, g.dtype) if has_sums else of_bias,
+            gradient_of_bias(product, g, kind) if has_sums else of_bias,
         )
 
     found: tuple[Tensor | None, Tensor | None, Tensor | None] = with_cache(
         cache, form, given, compute
     )
     return found
+
+
+def _of_bias(of_d: Tensor, kind: Any) -> Tensor:
+    """Return the gradient of the bias by that of the result, in the dtype of the bias."""
+    return column_sums(of_d, kind) if of_d.ndim > 1 else of_d.to(kind)
 
 
 # ``_Layer.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.

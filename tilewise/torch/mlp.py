@@ -10,10 +10,11 @@ import torch
 
 from tilewise.arrays.dispatched import RECORDED, Route, route
 from tilewise.arrays.fusion import APART, Asked
-from tilewise.epilogue import Epilogue, Traced
+from tilewise.epilogue import Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
 from tilewise.torch.activations import epilogue_of
+from tilewise.torch.autocast import cast, casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import CachedCall, LayerCache, LayerCaches, LookedUp, may_be_cached
 from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import linear
@@ -28,14 +29,7 @@ from tilewise.torch.mlp_gradient import (
 )
 from tilewise.torch.mlp_operator import OPERATOR, check, fits
 from tilewise.torch.operator import check_tensors, matmul, overridden
-from tilewise.torch.with_epilogue import (
-    by_pytorch,
-    cast,
-    constant_of,
-    fused,
-    given_as,
-    is_under_autocast,
-)
+from tilewise.torch.with_epilogue import by_pytorch, constant_of, fused, given_as
 
 Tensor = Any
 
@@ -108,22 +102,29 @@ def mlp(
             f"weights: {len(weights)}, biases: {len(biases)}; give one weight, or two for a gated "
             "unit, and as many biases or none"
         )
-    form = None
-    if isinstance(activation, str | Epilogue):  # other functions are traced at each call
-        form = (
-            activation, type(weight) is tuple, bias is None, down_bias is None,
-            torch.is_grad_enabled(),
-        )  # fmt: skip
     layers = Layers(x, weights, biases, down, down_bias)
-    if form is not None and may_be_cached():
-        cache = _mlps.get(id(down))
-        cached = None if cache is None else cache.cached
-        if cached is not None and cached.addresses(form, layers.tensors) is not None:
-            return _again(layers, cached)
+    if may_be_cached() and (found := casts((x, *weights, down))) is not None:
+        place, (first, *others, last) = found
+        layers = Layers(first, tuple(others), biases, last, down_bias)
+        return without_autocast(place, _called, layers, activation, down)
     if not isinstance(x, torch.Tensor):
         options = {"activation": activation, "bias": bias, "down_bias": down_bias}
-        if found := overridden(mlp, (x, weight, down), options):
-            return found[0]
+        if answered := overridden(mlp, (x, weight, down), options):
+            return answered[0]
+    return _called(layers, activation, down)
+
+
+def _called(layers: Layers, activation: Any, parameter: Tensor) -> Tensor:
+    """Compute :func:`mlp`; the cached call is found by ``parameter``, the given ``down``."""
+    x, weights, biases, down, down_bias = layers
+    function: Traced | None = None
+    if may_be_cached():
+        cache = _mlps.get(id(parameter))
+        cached = None if cache is None else cache.cached
+        if cached is not None:
+            function = epilogue_of(activation, len(weights), len(biases) > 0)
+            if cached.addresses(_form(layers, function), layers.tensors) is not None:
+                return _again(layers, cached)
     named = [("x", x), ("down", down), ("down_bias", down_bias)]
     for what, value in (*named[:2], *(("weight", w) for w in weights)):
         if value is None:  # None is an error here, unlike for optional tensors
@@ -132,21 +133,26 @@ def mlp(
     if torch.compiler.is_compiling():
         text = _text(constant_of(activation), len(weights), len(biases) > 0)
         return _by_operator(_cast(layers), text)
-    function = epilogue_of(activation, len(weights), len(biases) > 0)
+    if function is None:
+        function = epilogue_of(activation, len(weights), len(biases) > 0)
     if is_under_autocast(x):
-        layers = _cast(layers)
-        with torch.autocast(x.device.type, enabled=False):
-            return _mlp(layers, function, None)  # casts are new tensors at each call
-    return _mlp(layers, function, form)
+        place, layers = x.device.type, _cast(layers)
+        return without_autocast(place, _mlp, layers, function, None)
+    return _mlp(layers, function, parameter)
 
 
 _mlps = LayerCaches()
 
 
-def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
+def _form(layers: Layers, function: Traced) -> Hashable:
+    """Return what decides the products besides the tensors."""
+    return function, layers.down_bias is None, torch.is_grad_enabled()
+
+
+def _mlp(layers: Layers, function: Traced, parameter: Tensor | None) -> Tensor:
     """Compute `mlp` outside of graphs and of autocast.
 
-    ``form`` is what decides the products besides the tensors; None if no later call is like this.
+    ``parameter`` is that of :func:`_called`; None if no later call is like this one.
     """
     if not fits(layers):
         check(layers)
@@ -158,12 +164,11 @@ def _mlp(layers: Layers, function: Traced, form: Hashable) -> Tensor:
     tensors, is_recorded = layers.tensors, way is RECORDED
     needs = [is_recorded and each.requires_grad for each in tensors]
     made = trained(function, wanted_of(layers, needs))
-    cache = LayerCache() if form is None else _mlps.of(layers.down)
+    cache = LayerCache() if parameter is None else _mlps.of(parameter)
     facts = facts_of(layers, made, Matmuls(matmul, fused), needs, cache.backward)
     products = LookedUp()
     results = forward(layers, made, products)
-    if form is not None:
-        cache.learn(form, tensors, products.records, facts)
+    cache.learn(_form(layers, function), tensors, products.records, facts)
     return _recorded(facts, results, tensors) if is_recorded else results[0]
 
 

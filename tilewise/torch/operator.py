@@ -25,6 +25,7 @@ from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
+from tilewise.torch.autocast import cast, is_under_autocast
 from tilewise.torch.gradient import Matmul
 from tilewise.torch.transformed import PLAIN, pytorch_matmul, result_of
 
@@ -130,7 +131,7 @@ def matmul(
         way = route(a, b, c, *(x for _, x in given))
     if out is not None:
         _check_out([*tensors, *given])
-        if with_epilogue.is_under_autocast(a):
+        if is_under_autocast(a):
             _check_uncast(a, b if are_two else (b,), outs, out_dtype)
         way = DIRECT
     asked = fusion.asked(epilogue, operands, b, pairs) if is_more else None
@@ -341,7 +342,7 @@ def _under_autocast(
 ) -> Tensor:
     """Cast the inputs as autocast does, and multiply them with autocast off."""
     with torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(_AUTOCAST[device])):
-        a, b, c = with_epilogue.cast(a, b, c, out_dtype, device)
+        a, b, c = cast(a, b, c, out_dtype, device)
         return _operator(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
 
 

@@ -18,6 +18,7 @@ from tilewise.epilogue import Epilogue
 from tilewise.epilogue.traced import registered
 from tilewise.epilogue.written import written
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.autocast import cast, is_under_autocast
 from tilewise.torch.fused import Fused, Fusing
 from tilewise.torch.fused_operator import OPERATOR, fits
 from tilewise.torch.graphs import constant_in_graphs
@@ -256,35 +257,6 @@ def _check_place(place: Mapping[str, Any]) -> None:
             "under autocast, in PyTorch's modes and in torch.func's transformations, tensors "
             "are multiplied where they lie; give neither device nor max_gpu_memory"
         )
-
-
-def is_under_autocast(x: Tensor) -> bool:
-    """Whether autocast casts what lies where ``x`` does."""
-    place = x.device.type  # PyTorch raises where a device has no autocast, as meta
-    return place in AUTOCAST and bool(torch.is_autocast_enabled(place))
-
-
-AUTOCAST = ("cpu", "cuda")
-"""The types of devices that have it."""
-
-
-def cast(
-    a: Tensor, b: Any, c: Tensor | None, out_dtype: Any, device: str = ""
-) -> tuple[Tensor, Any, Any]:
-    """Cast a product's tensors as autocast casts those of ``torch.matmul``: all but float64.
-
-    ``device`` is the device type whose autocast applies, by default that of ``a``.
-    """
-    place = device or a.device.type
-    dtype = torch.get_autocast_dtype(place)
-
-    def each(x: Tensor, to: Any) -> Tensor:
-        is_cast = x.is_floating_point() and x.dtype != torch.float64 and x.device.type == place
-        return x.to(to) if is_cast else x
-
-    of_c = dtype if out_dtype is None else getattr(torch, dtype_name(out_dtype))
-    b = tuple([each(x, dtype) for x in b]) if type(b) is tuple else each(b, dtype)
-    return each(a, dtype), b, None if c is None else each(c, of_c)
 
 
 def by_pytorch(
