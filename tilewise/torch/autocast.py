@@ -49,7 +49,7 @@ def casts(tensors: Sequence[Any]) -> tuple[str, list[Tensor]] | None:
     and not of the casts, because a tensor's type, ``torch.jit.trace`` or a transformation of
     ``torch.func`` sees its calls. Modes and graphs are to be excluded before.
     """
-    if not _any_autocast() or not PLAIN.issuperset(map(type, tensors)):
+    if not PLAIN.issuperset(map(type, tensors)):
         return None
     if _tracing() is not None or _level() is not None or not is_under_autocast(tensors[0]):
         return None
@@ -70,5 +70,5 @@ def without_autocast(place: str, function: Callable[..., Any], *args: Any) -> An
         torch.set_autocast_enabled(place, True)
 
 
-_any_autocast, _tracing = torch._C._is_any_autocast_enabled, torch._C._get_tracing_state
-_level = torch._C._functorch.maybe_current_level
+any_autocast = torch._C._is_any_autocast_enabled
+_tracing, _level = torch._C._get_tracing_state, torch._C._functorch.maybe_current_level

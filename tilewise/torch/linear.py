@@ -11,7 +11,7 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
-from tilewise.torch.autocast import casts, is_under_autocast, without_autocast
+from tilewise.torch.autocast import any_autocast, casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import (
     CallCache,
     LayerCaches,
@@ -59,7 +59,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     >>> tilewise.torch.linear(torch.ones(3), torch.ones(2, 3), torch.arange(2.0))  # doctest: +SKIP
     tensor([3., 4.])
     """
-    if may_be_cached() and (found := casts((x, weight))) is not None:
+    if any_autocast() and may_be_cached() and (found := casts((x, weight))) is not None:
         place, given = found
         return without_autocast(place, _linear, *given, bias, weight, True)
     return _linear(x, weight, bias, weight, False)

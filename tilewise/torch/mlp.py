@@ -14,7 +14,7 @@ from tilewise.epilogue import Traced
 from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
 from tilewise.torch.activations import epilogue_of
-from tilewise.torch.autocast import cast, casts, is_under_autocast, without_autocast
+from tilewise.torch.autocast import any_autocast, cast, casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import CachedCall, LayerCache, LayerCaches, LookedUp, may_be_cached
 from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import linear
@@ -103,7 +103,7 @@ def mlp(
             "unit, and as many biases or none"
         )
     layers = Layers(x, weights, biases, down, down_bias)
-    if may_be_cached() and (found := casts((x, *weights, down))) is not None:
+    if any_autocast() and may_be_cached() and (found := casts((x, *weights, down))) is not None:
         place, (first, *others, last) = found
         layers = Layers(first, tuple(others), biases, last, down_bias)
         return without_autocast(place, _called, layers, activation, down)
