@@ -55,7 +55,7 @@ def test_padded(torch: Any, shape: tuple[int, ...]) -> None:
 def test_a_graph_with_padded_gradients(
     torch: Any, tw: Any, bias: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The compiled backward pass copies once, both products read that, and the bits are the same."""
+    """The compiled backward pass copies once for both products, and the bits are the same."""
     layer = tw.Linear(12, 19, bias=bias).bfloat16()
     x, of = torch.randn(2, 3, 12).bfloat16().requires_grad_(), torch.randn(2, 3, 19).bfloat16()
     layer(x).backward(of)

@@ -45,8 +45,8 @@ def aligned(g: Tensor, k: int) -> Tensor:
 
     Notes
     -----
-    In a graph the copy is that of :func:`padded`, which Inductor fuses into the kernel that computes
-    ``g``. Where autograd records the gradient, no copy is made.
+    In a graph the copy is that of :func:`padded`, and Inductor fuses it into the kernel that
+    computes ``g``. Where autograd records the gradient, no copy is made.
     """
     n = g.shape[-1]
     if type(n) is not int or not n % pack.ALIGNED:  # with dynamic shapes, n is no int
