@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -23,9 +24,10 @@ from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import dtype_name, library_of
 from tilewise.epilogue import Epilogue, Traced
 from tilewise.epilogue.derivative import trained
-from tilewise.epilogue.written import read
+from tilewise.epilogue.written import KEPT, read
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.fused import Fused, Fusing
 
 Tensor = Any
@@ -63,11 +65,10 @@ def _kernel(
     pairs: str | None = None,
     out_dtype: Any = None,
 ) -> list[Tensor]:
-    traced = read(function)
     of_b = tuple(b) if pairs == APART else b[0]
-    every = with_numbers(operands, places, numbers)
-    made = trained(traced, tuple(wanted)).forward
-    if fits(traced, (), len(operands)) and not fits(traced, wanted, len(operands)):
+    every = with_numbers(operands, places, numbers) if places else tuple(operands)
+    made, are_too_many = _stored(function, tuple(wanted), len(operands))
+    if are_too_many:
         # A kernel can't store so many results, so it stores the sums, and PyTorch does the rest.
         wide = ACCUMULATORS[dtype_name(a.dtype)]
         kind = a.dtype if out_dtype is None else out_dtype
@@ -79,6 +80,14 @@ def _kernel(
         return [x.expand(acc[0].shape).to(kind, copy=True) for x in found]
     asked = Asked(made, every, pairs)
     return list(answer(a, of_b, c, alpha=alpha, beta=beta, out_dtype=out_dtype, asked=asked))
+
+
+@lru_cache(maxsize=KEPT)
+def _stored(function: str, wanted: tuple[int, ...], arrays: int) -> tuple[Traced, bool]:
+    """Return the function that training stores, and whether only for it no kernel can store all."""
+    traced = read(function)
+    are_too_many = fits(traced, (), arrays) and not fits(traced, wanted, arrays)
+    return trained(traced, wanted).forward, are_too_many
 
 
 _SUMS = (
@@ -189,16 +198,16 @@ def _recorded(
     """Record the operator for autograd if needed, and call the operator below autograd."""
 
     def below(_: Any) -> list[Tensor]:
-        with torch._C._AutoDispatchBelowAutograd():
-            found: list[Tensor] = OPERATOR.redispatch(
-                keys & torch._C._after_autograd_keyset, a, b, c, operands, function,
-                wanted=wanted, places=places, numbers=numbers, alpha=alpha, beta=beta, pairs=pairs,
-                out_dtype=out_dtype,
-            )  # fmt: skip
-            return found
+        found: list[Tensor] = below_autograd(
+            keys, OPERATOR, _kernel, a, b, c, operands, function, wanted=wanted, places=places,
+            numbers=numbers, alpha=alpha, beta=beta, pairs=pairs, out_dtype=out_dtype,
+        )  # fmt: skip
+        return found
 
+    if not torch.is_grad_enabled():
+        return below(None)
     tensors = (a, *b, *(() if c is None else (c,)), *operands)
-    if not (torch.is_grad_enabled() and any(x.requires_grad for x in tensors)):
+    if not any(x.requires_grad for x in tensors):
         return below(None)
     every = with_numbers([None] * len(operands), places, numbers)
     asked = Fusing(read(function), pairs, every, c is not None, alpha, beta)

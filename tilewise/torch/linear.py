@@ -11,7 +11,7 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
-from tilewise.torch.autocast import any_autocast, casts, is_under_autocast, without_autocast
+from tilewise.torch.autocast import cast, any_autocast, casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import (
     CallCache,
     LayerCaches,
@@ -26,6 +26,7 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
+from tilewise.torch.linear_operator import OPERATOR
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.transformed import is_batched, pytorch_matmul
 
@@ -91,7 +92,12 @@ def _linear(
         way = route(x, weight, bias)
     if way is DIRECT or way is RECORDED:
         return _where_it_lies(x, weight, bias, parameter, is_cast, way is RECORDED)
-    check(x, weight, bias, is_cast or is_under_autocast(x))
+    is_autocast = is_under_autocast(x)
+    check(x, weight, bias, is_cast or is_autocast)
+    if torch.compiler.is_compiling():
+        if is_autocast:
+            x, weight, _ = cast(x, weight, None, None)
+        return OPERATOR(x, weight, bias)
     if bias is None:
         return matmul(x, weight, transpose_b=True)
     # The bias is added to the accumulators, so that 16-bit results are rounded once.

@@ -26,6 +26,7 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
 from tilewise.torch.autocast import cast, is_under_autocast
+from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.gradient import Matmul
 from tilewise.torch.transformed import PLAIN, pytorch_matmul, result_of
 
@@ -299,35 +300,13 @@ def _recorded(
 ) -> Tensor:
     """Record the operator for autograd if needed, and call the operator below autograd."""
 
-    def below() -> Tensor:
-        if _are_kernels_next(keys):
-            return answer(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
-        with torch._C._AutoDispatchBelowAutograd():
-            return _operator.redispatch(
-                keys & torch._C._after_autograd_keyset,
-                a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype,
-            )  # fmt: skip
-
+    below: Callable[[], Tensor] = partial(
+        below_autograd, keys, _operator, _kernel, a, b, c, alpha=alpha, beta=beta,
+        out_dtype=out_dtype,
+    )  # fmt: skip
     if torch._C._any_requires_grad(a, b, c) and torch.is_grad_enabled():
         return Matmul.apply(a, b, c, alpha, beta, False, False, below, _operator)
     return below()
-
-
-def _are_kernels_next(keys: Any) -> bool:
-    """Return whether the dispatcher would call the kernels next, below autograd.
-
-    If so, they can be called directly, which takes less time.
-    """
-    name = keys.raw_repr()
-    found = _kernels_next.get(name)
-    if found is None:
-        first = (keys & torch._C._after_autograd_keyset).highestPriorityTypeId()
-        found = first in (torch._C.DispatchKey.CPU, torch._C.DispatchKey.CUDA)
-        _kernels_next[name] = found
-    return found
-
-
-_kernels_next: dict[int, bool] = {}
 
 
 def _under_autocast(
