@@ -183,8 +183,7 @@ def test_the_derivative_is_part_of_a_product(torch: Any, tw: Any) -> None:
     torch.compile(function, fullgraph=True, backend=backend)(*leaves_of(given)).sum().backward()
     forward, backward = graphs
     assert forward.count("tilewise.mlp.default") == 1
-    assert backward.count("tilewise.fused_matmul.default") == 1
-    assert backward.count("tilewise.matmul.default") == 5
+    assert [x for x in backward if "tilewise" in x] == ["tilewise.mlp_backward.default"]
     assert not [x for x in backward if ("mul." in x and "matmul" not in x) or "sigmoid" in x]
 
 

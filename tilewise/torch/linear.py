@@ -11,7 +11,7 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
-from tilewise.torch.autocast import cast, any_autocast, casts, is_under_autocast, without_autocast
+from tilewise.torch.autocast import any_autocast, cast, casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import (
     CallCache,
     LayerCaches,

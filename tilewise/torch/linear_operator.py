@@ -22,7 +22,6 @@ from tilewise.arrays.dispatched import answer
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
-from tilewise.torch.aligned import aligned
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.call_cache import (
     LookedUp,
@@ -193,9 +192,7 @@ def _shaped_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     return x.new_empty(x.shape), of_weight
 
 
-def _backward_recorded(
-    keys: Any, g: Tensor, x: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor]:
+def _backward_recorded(keys: Any, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the gradients by products that autograd can record, if it has to."""
     if torch.is_grad_enabled() and torch._C._any_requires_grad(g, x, weight):
         _check_gradient(g, x, weight)

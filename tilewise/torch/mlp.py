@@ -209,8 +209,8 @@ def _by_operator(layers: Layers, text: str) -> Tensor:
     x, weights, biases, down, down_bias = layers
     needs = [torch.is_grad_enabled() and each.requires_grad for each in layers.tensors]
     return OPERATOR(
-        x, list(weights), list(biases), down, down_bias, text,
-        wanted=list(wanted_of(layers, needs)), stores=any(needs),
+        x, list(weights), list(biases), down, down_bias, text, list(wanted_of(layers, needs)),
+        any(needs),
     )[0]  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.epilogue.derivative import Trained
+from tilewise.epilogue.written import written
 from tilewise.gemm.pack import ALIGNED
 from tilewise.torch.call_cache import (
     CallCache,
@@ -82,10 +83,14 @@ class Matmuls(NamedTuple):
         A function called as ``matmul(x, y, c, alpha=..., beta=..., out_dtype=...)``.
     fused : callable
         A function: ``fused(a, b, c, asked)`` is A B + C with an epilogue that returns a tuple.
+    at_once : callable or None
+        The operator that computes the products of all gradients where autograd does not record
+        them, as in graphs.
     """
 
     matmul: Callable[..., Tensor]
     fused: Callable[..., tuple[Tensor, ...]]
+    at_once: Callable[..., Sequence[Tensor]] | None = None
 
 
 def wanted_of(layers: Layers, needs: Sequence[bool]) -> tuple[int, ...]:
@@ -217,6 +222,28 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
             of_down_bias = reduced(of_y, *facts.layers.down_bias)
         if of_y is not None and needs.down and facts.made.wanted:
             of_y = facts.last.aligned(of_y)
+        if (
+            facts.matmuls.at_once is not None
+            and again is facts.matmuls.matmul
+            and needs.x and needs.down and all(needs.weights)
+            and of_y is not None
+            and of_y.dtype == facts.last.dtype
+            and all(g is None for g in of_hidden)
+            and not torch.is_grad_enabled()
+        ):  # fmt: skip
+            function, names = facts.made.backward((0,))
+            results = dict(zip(facts.made.stored, stored, strict=True))
+            of_x, of_down, *others = facts.matmuls.at_once(
+                of_y, x, weights, down, hidden, [results[i] for _, i in names], written(function)
+            )
+            of_biases = [
+                reduced(g, *bias) if is_needed else None
+                for is_needed, g, bias in zip(
+                    needs.biases, others[count:], facts.layers.biases, strict=False
+                )
+            ]
+            last = () if facts.layers.down_bias is None else (of_down_bias,)
+            return (*(None,) * _BEFORE, of_x, *others[:count], *of_biases, of_down, *last)
         if of_y is not None and needs.down:
             of_down = facts.last.of_b(of_y, hidden, again)
         of_weights: list[Tensor | None] = [None] * count

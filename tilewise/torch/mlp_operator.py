@@ -11,17 +11,21 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from tilewise.epilogue.derivative import trained
-from tilewise.epilogue.written import read
-from tilewise.torch.call_cache import CallCache, LookedUp
+from tilewise.epilogue.derivative import Trained, trained
+from tilewise.epilogue.written import KEPT, read
+from tilewise.torch.below_autograd import below_autograd
+from tilewise.torch.call_cache import CallCache, with_cache
 from tilewise.torch.fused_operator import result_of
+from tilewise.torch.mlp_backward import OPERATOR as BACKWARD
 from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
+from tilewise.torch.operator_cache import OperatorCaches
 from tilewise.torch.with_epilogue import fused
 
 Tensor = Any
@@ -29,7 +33,7 @@ Tensor = Any
 _library = torch.library.Library("tilewise", "FRAGMENT")
 _library.define(
     "mlp(Tensor x, Tensor[] weights, Tensor[] biases, Tensor down, Tensor? down_bias, "
-    "str function, *, int[] wanted, bool stores) -> Tensor[]",
+    "str function, int[] wanted, bool stores) -> Tensor[]",
     tags=(torch.Tag.pt2_compliant_tag,),
 )
 OPERATOR = torch.ops.tilewise.mlp.default
@@ -42,13 +46,23 @@ def _kernel(
     down: Tensor,
     down_bias: Tensor | None,
     function: str,
-    *,
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
     layers = Layers(x, tuple(weights), tuple(biases), down, down_bias)
-    found = forward(layers, trained(read(function), tuple(wanted)), LookedUp())
+    made = _made(function, tuple(wanted))
+    cache = _caches.of((x.shape, down.shape, x.dtype, made))
+    form = len(weights), len(biases)
+    found: list[Tensor] = with_cache(cache, form, layers.tensors, partial(forward, layers, made))
     return found if stores else found[:1]
+
+
+_caches = OperatorCaches()
+
+
+@lru_cache(maxsize=KEPT)
+def _made(function: str, wanted: tuple[int, ...]) -> Trained:
+    return trained(read(function), wanted)
 
 
 def fits(layers: Layers) -> bool:
@@ -113,7 +127,6 @@ def _shaped(
     down: Tensor,
     down_bias: Tensor | None,
     function: str,
-    *,
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
@@ -135,23 +148,20 @@ def _recorded(
     down: Tensor,
     down_bias: Tensor | None,
     function: str,
-    *,
     wanted: Sequence[int],
     stores: bool,
 ) -> list[Tensor]:
     """Record the operator for autograd if needed, and call the operator below autograd."""
 
-    def below() -> list[Tensor]:
-        with torch._C._AutoDispatchBelowAutograd():
-            found: list[Tensor] = OPERATOR.redispatch(
-                keys & torch._C._after_autograd_keyset, x, weights, biases, down, down_bias,
-                function, wanted=wanted, stores=stores,
-            )  # fmt: skip
-            return found
-
+    below: Callable[[], list[Tensor]] = partial(
+        below_autograd, keys, OPERATOR, _kernel, x, weights, biases, down, down_bias, function,
+        wanted, stores,
+    )  # fmt: skip
+    if not torch.is_grad_enabled():
+        return below()
     layers = Layers(x, tuple(weights), tuple(biases), down, down_bias)
     needs = [each.requires_grad for each in layers.tensors]
-    if not (torch.is_grad_enabled() and any(needs)):
+    if not any(needs):
         return below()
     needed = sorted({*wanted_of(layers, needs), *wanted})
     if len(needed) > len(set(wanted)) or not stores:
@@ -159,7 +169,7 @@ def _recorded(
             f"tensors require gradients, which need wanted={needed} and stores=True; they are "
             f"{list(wanted)} and {stores}"
         )
-    matmuls = Matmuls(torch.ops.tilewise.matmul, fused)
+    matmuls = Matmuls(torch.ops.tilewise.matmul, fused, BACKWARD)
     made = trained(read(function), tuple(wanted))
     facts = facts_of(layers, made, matmuls, needs, CallCache())
     return list(Mlp.apply(facts, below, *layers.tensors))
