@@ -19,7 +19,10 @@ from command_line import add_json, parser_of
 
 import tilewise.torch
 from tilewise.arrays.dispatched import answer, route
+from tilewise.epilogue.derivative import trained
+from tilewise.epilogue.written import written
 from tilewise.provenance import write
+from tilewise.torch.activations import epilogue_of
 
 SIZE = 16
 
@@ -34,7 +37,21 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
     experts, ends = w.expand(2, SIZE, SIZE).contiguous(), torch.tensor([SIZE // 2, SIZE])
     ends = ends.to(device, torch.int32)
     functional, ours = torch.nn.functional, tilewise.torch
-    operator = torch.ops.tilewise.matmul.default
+    operators = torch.ops.tilewise
+    operator, layer, of_layer = (
+        each.default for each in (operators.matmul, operators.linear, operators.linear_backward)
+    )
+    # An MLP as a graph calls it: the text of its activation, and that of its derivative.
+    activation = epilogue_of("gelu_tanh", 1, True)
+    text, made = written(activation), trained(activation, (0,)).backward((0,))
+    derivative = written(made.function)
+
+    def mlp_in_graph() -> object:
+        return operators.mlp.default(x, [w], [bias], w, bias, text, [0], True)
+
+    def mlp_backward_in_graph() -> object:
+        kept = [out] * len(made.operands)
+        return operators.mlp_backward.default(of_d, x, [w], w, x, kept, derivative)
 
     def backward(function: Callable[[Any, Any], Any]) -> Callable[[], object]:
         return lambda: torch.autograd.grad(function(x, leaf), leaf, of_d)
@@ -53,6 +70,10 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
         "tilewise.grouped_matmul": lambda: tilewise.grouped_matmul(x, experts, ends),
         "tilewise.torch.matmul": lambda: ours.matmul(x, w, transpose_b=True),
         "torch.ops.tilewise.matmul": lambda: operator(x, w.mT),
+        "torch.ops.tilewise.linear": lambda: layer(x, w, bias),
+        "torch.ops.tilewise.linear_backward": lambda: of_layer(of_d, x, w),
+        "torch.ops.tilewise.mlp": mlp_in_graph,
+        "torch.ops.tilewise.mlp_backward": mlp_backward_in_graph,
         "tilewise.torch.linear": lambda: ours.linear(x, w),
         "F.linear": lambda: functional.linear(x, w),
         "tilewise.torch.linear, bias": lambda: ours.linear(x, w, bias),

@@ -107,6 +107,42 @@ def test_the_graphs_of_a_layer(torch: Any, tw: Any, needed: tuple[int, ...]) -> 
     assert sum("sum" in x for x in graphs[1]) == (2 in needed)
 
 
+@pytest.mark.parametrize("function", ["linear", "mlp"])
+def test_sizes_may_change_without_a_new_graph(torch: Any, tw: Any, function: str) -> None:
+    backend, graphs = recording()
+    w, down = (torch.randn(*x, requires_grad=True) for x in ((6, 4), (5, 6)))
+
+    def layer(x: Any) -> Any:
+        return tw.linear(x, w) if function == "linear" else tw.mlp(x, w, down, activation="silu")
+
+    compiled = torch.compile(layer, fullgraph=True, backend=backend, dynamic=True)
+    for rows in (3, 7, 5):
+        leaves = [torch.randn(2, rows, 4, requires_grad=True), w, down][: 2 + (function == "mlp")]
+        for found, wanted in zip(
+            gradients(torch, lambda x, *_: compiled(x), leaves),
+            gradients(torch, lambda x, *_: layer(x), leaves),
+            strict=True,
+        ):
+            torch.testing.assert_close(found, wanted)
+    assert len(graphs) == 2
+
+
+def test_autocast_in_a_graph(torch: Any, tw: Any) -> None:
+    """X and the weight are cast, the bias is not; gradients have the dtypes of the leaves."""
+    leaves = [torch.randn(*x, requires_grad=True) for x in ((3, 4), (5, 4), (5,))]
+
+    def layer(*given: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16):
+            return tw.linear(*given)
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    found, wanted = gradients(torch, compiled, leaves), gradients(torch, layer, leaves)
+    assert found[0].dtype == torch.bfloat16
+    for ours, eager in zip(found, wanted, strict=True):
+        assert ours.dtype == eager.dtype
+        assert torch.equal(ours, eager)
+
+
 def test_second_derivatives(torch: Any, tw: Any) -> None:
     """Autograd records the products of gradients, for the operator of the gradients too."""
     leaves = [
@@ -272,7 +308,7 @@ def test_a_call_like_an_earlier_one_is_not_planned(
         of_x, of_w = operators.linear_backward(result, x, w)
         y, hidden, *_ = operators.mlp(x, [w], [bias], down, None, texts[0], [0], True)
         wanted_hidden = torch.relu(x @ w.mT + bias)
-        others = operators.mlp_backward(g, x, [w], down, hidden, [hidden], texts[1])
+        others: list[Any] = operators.mlp_backward(g, x, [w], down, hidden, [hidden], texts[1])
         of_sums = (g @ down) * (wanted_hidden > 0)
         wanted = [
             x @ w.mT + bias, result @ w, result.mT @ x, wanted_hidden @ down.mT, of_sums @ w,

@@ -222,28 +222,25 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
             of_down_bias = reduced(of_y, *facts.layers.down_bias)
         if of_y is not None and needs.down and facts.made.wanted:
             of_y = facts.last.aligned(of_y)
+        at_once = facts.matmuls.at_once
         if (
-            facts.matmuls.at_once is not None
+            at_once is not None
             and again is facts.matmuls.matmul
-            and needs.x and needs.down and all(needs.weights)
             and of_y is not None
             and of_y.dtype == facts.last.dtype
             and all(g is None for g in of_hidden)
+            and all((needs.x, needs.down, *needs.weights))
             and not torch.is_grad_enabled()
-        ):  # fmt: skip
+        ):
             function, names = facts.made.backward((0,))
             results = dict(zip(facts.made.stored, stored, strict=True))
-            of_x, of_down, *others = facts.matmuls.at_once(
-                of_y, x, weights, down, hidden, [results[i] for _, i in names], written(function)
-            )
-            of_biases = [
-                reduced(g, *bias) if is_needed else None
-                for is_needed, g, bias in zip(
-                    needs.biases, others[count:], facts.layers.biases, strict=False
-                )
-            ]
+            operands = [results[i] for _, i in names]
+            text = written(function)
+            of_x, of_down, *others = at_once(of_y, x, weights, down, hidden, operands, text)
             last = () if facts.layers.down_bias is None else (of_down_bias,)
-            return (*(None,) * _BEFORE, of_x, *others[:count], *of_biases, of_down, *last)
+            each = zip(needs.biases, others[count:], facts.layers.biases, strict=False)
+            sums = [reduced(g, *bias) if is_needed else None for is_needed, g, bias in each]
+            return (*(None,) * _BEFORE, of_x, *others[:count], *sums, of_down, *last)
         if of_y is not None and needs.down:
             of_down = facts.last.of_b(of_y, hidden, again)
         of_weights: list[Tensor | None] = [None] * count
