@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled, Variable
+from tilewise.compiler.type_names import components_of
 from tilewise.devices import Device
 from tilewise.devices.elements import refused
 from tilewise.devices.emulated import emulator
@@ -29,7 +30,6 @@ _DTYPES = {
     "__nv_bfloat162": "uint16", "float2": "float32", "float3": "float32", "float4": "float32",
     "double2": "float64",
 }  # fmt: skip
-_LANES = {"__half2": 2, "__nv_bfloat162": 2, "float2": 2, "float3": 3, "float4": 4, "double2": 2}
 _BYTES = ("char", "signed char", "unsigned char")
 
 Compile = Callable[[str | None], Compiled]
@@ -268,8 +268,8 @@ def _form(variable: Variable) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
         return np.dtype(np.uint64), shape
     if kind not in _DTYPES:
         return None, (variable.size,)
-    lanes = _LANES.get(kind)
-    return np.dtype(_DTYPES[kind]), shape if lanes is None else (*shape, lanes)
+    lanes = components_of(kind)
+    return np.dtype(_DTYPES[kind]), shape if lanes == 1 else (*shape, lanes)
 
 
 def as_array(variable: Variable, data: bytes) -> npt.NDArray[Any]:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tilewise import Kernel
-from tilewise.compiler.type_names import SIZES, TOLD, is_integer, size_of, usual
+from tilewise.compiler.type_names import SIZES, TOLD, components_of, is_integer, size_of, usual
 
 SPELLED = (
     "unsigned", "const unsigned", "unsigned char", "signed", "long unsigned int", "short int",
@@ -34,6 +34,19 @@ def test_sizes_are_the_compilers() -> None:
 def test_the_usual_name(words: str, wanted: str) -> None:
     assert usual(words.split()) == wanted
     assert is_integer(words.split()) is (wanted in SIZES and not wanted.startswith("__"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "components"),
+    [
+        ("const uint4", 16, 4), ("short2", 4, 2), ("uchar3", 3, 3), ("ulonglong2", 16, 2),
+        ("double4_16a", 32, 4), ("dim3", 12, 3), ("half2", 4, 2), ("nv_bfloat162", 4, 2),
+        ("float1", 4, 1), ("float", 4, 1), ("float4*", 8, 1), ("bool2", None, 1),
+        ("half4", None, 1), ("float5", None, 1), ("int4_16a", None, 1),
+    ],
+)  # fmt: skip
+def test_vector_types(text: str, size: int | None, components: int) -> None:
+    assert (size_of(text), components_of(text)) == (size, components)
 
 
 @pytest.mark.parametrize("text", ["", "void", "Pair", "long double", "const"])

@@ -6,15 +6,27 @@ import re
 import sys
 from collections.abc import Sequence
 
-SIZES = {
+_PLAIN = {
     "bool": (1,), "char": (1,), "signed char": (1,), "unsigned char": (1,), "short": (2,),
     "unsigned short": (2,), "int": (4,), "unsigned int": (4,),
     # A long has 4 bytes on Windows.
     "long": (4, 8), "unsigned long": (4, 8), "long long": (8,), "unsigned long long": (8,),
-    "float": (4,), "double": (8,), "__half": (2,), "__nv_bfloat16": (2,), "__half2": (4,),
-    "__nv_bfloat162": (4,), "float2": (8,), "float3": (12,), "float4": (16,), "double2": (16,),
-    "int2": (8,), "int4": (16,), "size_t": (8,),
+    "float": (4,), "double": (8,), "__half": (2,), "__nv_bfloat16": (2,), "size_t": (8,),
 }  # fmt: skip
+# A vector type's name is its scalar's without spaces, u for unsigned, and the number of components.
+_VECTORS = {
+    f"{name.replace('unsigned ', 'u').replace(' ', '')}{count}": (name, count)
+    for name in _PLAIN
+    if name not in ("bool", "signed char", "__half", "__nv_bfloat16", "size_t")
+    for count in (1, 2, 3, 4)
+}
+_VECTORS |= {
+    "dim3": ("unsigned int", 3), "__half2": ("__half", 2), "__nv_bfloat162": ("__nv_bfloat16", 2),
+}  # fmt: skip
+SIZES = _PLAIN | {
+    vector: tuple(count * size for size in _PLAIN[name])
+    for vector, (name, count) in _VECTORS.items()
+}
 """Bytes of each type, by its usual name: all that are possible."""
 TOLD = (
     "void", "bool", "char", "signed char", "unsigned char", "short", "unsigned short", "int",
@@ -31,6 +43,9 @@ _SAME = {
     "size_t": "unsigned long",
 }  # fmt: skip
 _INTEGERS = frozenset(("unsigned", "signed", "long", "short", "int", "char"))
+COMPONENTS = "xyzw"
+"""The names of the components of vector types, in order."""
+_ALIGNED = re.compile(r"(?<=(?:long|uble)4)_(?:16|32)a$")  # of double4_16a, and of vectors of longs
 _POINTER_BYTES = 8
 
 
@@ -39,7 +54,7 @@ def usual(words: Sequence[str]) -> str:
 
     A type that is not one of CUDA C++'s own keeps its words.
     """
-    name = _integer(words) if is_integer(words) else " ".join(words)
+    name = _integer(words) if is_integer(words) else _ALIGNED.sub("", " ".join(words))
     return _SAME.get(name, name)
 
 
@@ -55,10 +70,21 @@ def size_of(text: str) -> int | None:
     """
     if text.rstrip().endswith("*"):
         return _POINTER_BYTES
-    words = [word.removeprefix("std::") for word in re.findall(r"[\w:]+", text)]
-    words = [word for word in words if word not in ("const", "volatile")]
+    words = _words(text)
     sizes = SIZES.get(" ".join(words)) or SIZES.get(usual(words))
     return None if sizes is None else sizes[0 if sys.platform == "win32" else -1]
+
+
+def components_of(text: str) -> int:
+    """Return how many components a type has: 4 of ``"const float4"``, 1 of all but vectors."""
+    if text.rstrip().endswith("*"):
+        return 1
+    return _VECTORS.get(usual(_words(text)), ("", 1))[1]
+
+
+def _words(text: str) -> list[str]:
+    words = [word.removeprefix("std::") for word in re.findall(r"[\w:]+", text)]
+    return [word for word in words if word not in ("const", "volatile")]
 
 
 def _integer(words: Sequence[str]) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
+from tilewise.compiler.type_names import components_of
+
 INTEGERS = {
     "bool": (0, 1),
     **{
@@ -46,9 +48,6 @@ _ELEMENTS: dict[str, tuple[str, ...]] = {
 take any dtype: ``void``, ``char`` and ``unsigned char`` are bytes of anything, and so may ``int4``
 be.
 """
-
-_LANES = {"__half2": 2, "__nv_bfloat162": 2, "float2": 2, "float3": 3, "float4": 4, "double2": 2}
-"""The number of lanes of the vector types."""
 
 _BYTES = {"char": "int8", "signed char": "int8", "unsigned char": "uint8"}
 
@@ -111,9 +110,11 @@ def meant(declared: str) -> tuple[str, int]:
         ``void*``.
     """
     of = declared[:-1] if declared.endswith("*") else ""
-    return (_BYTES.get(of) or _ELEMENTS.get(of, ("",))[0]), _LANES.get(of, 1)
+    return (_BYTES.get(of) or _ELEMENTS.get(of, ("",))[0]), components_of(of)
 
 
 def lanes(declared: str) -> tuple[str, int]:
     """Return what :func:`meant` does for a vector by value, as ``"float4"``; else ``("", 1)``."""
-    return meant(f"{declared}*") if declared in _LANES else ("", 1)
+    return (
+        meant(f"{declared}*") if declared in _ELEMENTS and components_of(declared) > 1 else ("", 1)
+    )
