@@ -21,7 +21,7 @@ from tilewise.launch import Finding, LaunchReport
 from tilewise.lens.roofline import bound, find
 from tilewise.lens.trace import record
 from tilewise.lens.watch import Watch
-from tilewise.shown import WIDTH, Shown, Table, element, folded, named_type
+from tilewise.shown import WIDTH, Shown, Table, element, folded, index_of, named_type
 from tilewise.tune import Timed, Tuned
 from tilewise.warm import Warmed
 
@@ -178,3 +178,18 @@ def test_an_element_is_spelled_as_in_c() -> None:
     assert element("tile", (1, 0)) == "tile[1][0]"
     assert element("x", [np.int64(3)]) == "x[3]"
     assert element("value", ()) == "value"
+    assert element("f", (3, 0), "x") == "f[3][0].x"
+    assert element("tile", (1, 0), in_python=True) == "tile[1, 0]"
+
+
+@pytest.mark.parametrize(
+    ("number", "extents", "index"),
+    [
+        (17, (2, 3, 4), (1, 1, 1)), (24, (2, 3, 4), (2, 0, 0)), (-1, (2, 3, 4), (-1, 2, 3)),
+        (5, (4,), (5,)),
+    ],
+)  # fmt: skip
+def test_only_the_first_index_is_out_of_bounds(
+    number: int, extents: tuple[int, ...], index: tuple[int, ...]
+) -> None:
+    assert index_of(number, extents) == index

@@ -120,6 +120,9 @@ class Finding(Record):
         The name of the kernel's parameter or of the shared variable.
     index : tuple of int or int or None
         The element's index in ``array``.
+    component : str
+        The component of the element, such as ``"x"``, if it is of a vector type as ``float4`` and
+        not reached whole; else empty.
     count : int
         The number of the line's instructions that have the fault. Those of a loop that the compiler
         unrolled are one finding, whose other fields are those of the first.
@@ -136,6 +139,7 @@ class Finding(Record):
     thread: Dim3 | None = None
     array: str | None = None
     index: int | tuple[int, ...] | None = None
+    component: str = ""
     count: int = 1
     calls: tuple[int, ...] = ()
 

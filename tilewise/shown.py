@@ -181,9 +181,34 @@ def plural(count: int, thing: str) -> str:
     return f"{count:,} {thing}" + ("" if count == 1 else "s")
 
 
-def element(array: str, index: Iterable[object]) -> str:
-    """Return an element of an array as C spells it: ``x[3]``, ``tile[1][0]``."""
-    return array + "".join(f"[{each}]" for each in index)
+def element(
+    array: str, index: Iterable[object], component: str = "", *, in_python: bool = False
+) -> str:
+    """Return an element of an array as a kernel's language spells it.
+
+    It is ``x[3]``, ``tile[1][0]`` or ``f[3][0].x`` in CUDA C++, and ``tile[1, 0]`` in Python. An
+    index may be a text, such as ``"0 to 3"``.
+    """
+    each = [str(one) for one in index]
+    spelled = f"[{(', ' if in_python else '][').join(each)}]" if each else ""
+    return f"{array}{spelled}.{component}" if component else array + spelled
+
+
+def index_of(number: Any, extents: Sequence[int]) -> tuple[Any, ...]:
+    """Return an element's index in each dimension, in row-major order.
+
+    The first index has no bound: it is what the others leave of a number outside the array.
+
+    Parameters
+    ----------
+    number : int or ndarray of int
+    extents : sequence of int
+    """
+    index: list[Any] = []
+    for extent in reversed(extents[1:]):
+        number, inner = divmod(number, extent)
+        index.append(inner)
+    return (number, *reversed(index))
 
 
 def grid_line(grid: Sequence[int], block: Sequence[int]) -> str:

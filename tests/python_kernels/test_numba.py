@@ -197,6 +197,16 @@ def test_a_missing_bound_is_found(emulator: Device) -> None:
     assert (found.array, found.index, found.thread) == ("x", 100, (100, 0, 0))
 
 
+def test_an_element_is_spelled_as_in_python(emulator: Device) -> None:
+    with pytest.raises(MemoryAccessError) as caught:
+        tilewise.numba.launch(
+            kernels.transposed[1, (4, 4)], random(4, 4), random(3, 4), device=emulator
+        )
+    found = caught.value.findings[0]
+    assert found.index == (3, 0)
+    assert " out[3, 0], outside it" in found.message
+
+
 def test_a_missing_barrier_is_found(emulator: Device) -> None:
     x, out = np.arange(128), np.zeros(1, np.int64)
     with pytest.raises(RaceError) as caught:

@@ -353,6 +353,14 @@ def test_a_missing_mask_is_found(emulator: Device) -> None:
     assert (found.array, found.index) == ("x", 1000)
 
 
+def test_an_element_is_spelled_as_in_python(emulator: Device) -> None:
+    x = random(10, 100)
+    with pytest.raises(MemoryAccessError, match=r" x\[10, 0\], outside it"):
+        tilewise.triton.launch(
+            kernels.add_without_mask, 1, x, x.copy(), x.copy(), 1000, BLOCK=1024, device=emulator
+        )
+
+
 def test_races_between_programs_are_found(emulator: Device) -> None:
     x = random(128)
     with pytest.raises(RaceError) as caught:

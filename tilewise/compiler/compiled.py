@@ -111,6 +111,8 @@ class Compiled:
     macros : tuple of str
         The macros that were defined for the compiler, each as ``"TILE=16"``; empty if the kernel
         was given as PTX.
+    in_python : bool
+        Whether the kernel is written in Python, with Numba or Triton.
     """
 
     name: str
@@ -129,6 +131,7 @@ class Compiled:
     is_part: bool = False
     remarks: tuple[str, ...] = ()
     macros: tuple[str, ...] = ()
+    in_python: bool = False
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

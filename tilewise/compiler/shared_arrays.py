@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from tilewise.compiler.compiled import Compiled
 from tilewise.compiler.conditions import CUT, Bodies, choices, kept
 from tilewise.compiler.expressions import replaced, value_of
-from tilewise.compiler.type_names import is_integer, size_of
+from tilewise.compiler.type_names import components_of, is_integer, size_of
 
 _SHARED = "__shared__"
 _NO_DECLARATION = ("return", "case", "else", "sizeof", "goto", "throw", "do", "and", "or", "not")
@@ -19,7 +19,6 @@ _CONSTANT = "constexpr|const"
 _INITIALISED = re.compile(r"(?:^|,)([\w\s$]*?)\b([\w$]+)\s*=([^,]*)")
 _LONGEST = 1000  # characters of a declaration of constants
 _NO_TYPE = ("extern", "static", "inline", "const", "__device__")
-_VECTOR = re.compile(r"(?:(?:float|double|int|half)([234])|bfloat16(2))$")
 _ALIAS = re.compile(r"\btypedef ([^;]*) ([\w$]+) ?;|\busing ([\w$]+) ?= ?([^;]*);")
 _FIRST_NAME = re.compile(r"[\w$]+\s*(?:\[[^\]]*\]\s*)*$")
 _HIDDEN = re.compile(rf"(?:#|%:)[ \t]*define\b[^\n]*\b{_SHARED}\b")
@@ -181,8 +180,7 @@ def _plain_size(kind: str, values: Mapping[str, str]) -> tuple[int | None, int]:
         return None, 0
     type = " ".join(word for word in words if word not in _NO_TYPE).replace(" : : ", "::")
     element = size_of(type) if re.fullmatch(r"[\w :]+(?:\* ?)*", type) else None
-    vector = _VECTOR.search(type)
-    return element, 0 if element is None else int(vector[1] or vector[2]) if vector else 1
+    return element, 0 if element is None else components_of(type)
 
 
 def _constants(text: str, macros: Sequence[Bodies]) -> dict[str, tuple[str | None, ...]]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tilewise.numba.packages import numba
 from tilewise.python_kernels.hosts import host_view
+from tilewise.shown import element
 
 _FLOATS: dict[str, Any] = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _PARTS = {"complex64": np.float32, "complex128": np.float64}
@@ -58,7 +59,7 @@ def _one(types: Any, name: str, kind: Any, value: Any) -> Iterator[tuple[str, An
         yield name, np.asarray(value).reshape(1)
     elif isinstance(kind, types.BaseTuple):
         for number, (each, part) in enumerate(zip(kind, value, strict=True)):
-            yield from _one(types, f"{name}[{number}]", each, part)
+            yield from _one(types, element(name, (number,)), each, part)
     elif isinstance(kind, types.EnumMember):
         yield from _one(types, name, kind.dtype, value.value)
     elif isinstance(kind, types.CPointer):

@@ -43,7 +43,7 @@ def launch_named(
         for parameter, label in zip(compiled.parameters, labels, strict=True)
     )
     report = device.launch(
-        replace(compiled, parameters=parameters), replace(launch, args=tuple(args))
+        replace(compiled, parameters=parameters, in_python=True), replace(launch, args=tuple(args))
     )
     placed.copy_back()
     return report

@@ -10,6 +10,7 @@ import numpy as np
 from tilewise.compiler import Parameter
 from tilewise.errors import LaunchError
 from tilewise.python_kernels.hosts import host_view
+from tilewise.shown import element
 from tilewise.tensor_map import ITEM_SIZES, MappedArray, tensor_map
 
 _FLOATS: dict[str, Any] = {
@@ -83,7 +84,7 @@ def flattened(kind: Any, value: Any, name: str, maps: Iterator[Mapping[str, Any]
     """
     if isinstance(kind, tuple):
         for number, (each, part) in enumerate(zip(kind, value, strict=True)):
-            yield from flattened(each, part, f"{name}[{number}]", maps)
+            yield from flattened(each, part, element(name, (number,)), maps)
     elif kind.startswith("tensordesc"):
         yield from _descriptor(value, name, maps)
     elif kind != "constexpr":

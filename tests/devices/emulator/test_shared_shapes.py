@@ -58,10 +58,15 @@ def test_a_race_in_an_array_of_three_dimensions(
         compiler.forget()
 
 
-def test_an_element_out_of_bounds_has_one_index(emulator: Device) -> None:
+@pytest.mark.parametrize(("row", "index"), [(4, (4, 0)), (-1, (-1, 0))])
+def test_the_first_index_of_an_element_out_of_bounds(
+    row: int, index: tuple[int, int], emulator: Device
+) -> None:
+    """As in global memory: the other indices are in their bounds."""
     x, kernel = np.zeros(8, np.float32), Kernel(OUTSIDE, "k")
-    found = finding(kernel, MemoryAccessError, (x, 4, 0), 8, emulator)
-    assert (found.array, found.index) == ("s", 32)
+    found = finding(kernel, MemoryAccessError, (x, row, 0), 8, emulator)
+    assert (found.array, found.index) == ("s", index)
+    assert f"s[{row}][0]" in found.message
 
 
 def test_the_player_marks_the_element(emulator: Device) -> None:
@@ -97,7 +102,9 @@ def test_a_page_tells_it_from_an_argument_of_the_same_name(shape: tuple[int, ...
         ("int s[3][5]", "s[2][1]", (2, 1)),
         ("float s[15]", "s[11]", 11),
         ("float s[ROWS(3)][5]", "s[2][1]", 11),  # a macro with parameters is not computed
-        ("double s[3][5]", "((volatile float*)s)[11]", 11),  # accessed as another type
+        # Accessed as other types: the element that the accessed bytes are of, if they are of one.
+        ("double s[3][5]", "((volatile float*)s)[11]", (1, 0)),
+        ("short s[3][6]", "((volatile float*)s)[7]", 7),
     ],
 )
 def test_the_index_depends_on_the_declaration(
@@ -107,6 +114,38 @@ def test_the_index_depends_on_the_declaration(
     kernel = Kernel(f"#define ROWS(n) n\n{source}", "k")
     found = finding(kernel, UninitializedReadError, (np.zeros(1, np.float32),), 2, emulator)
     assert (found.array, found.index) == ("s", index)
+
+
+VECTORS = """
+struct Pair { float a, b; };
+extern "C" __global__ void k(TYPE* x) {
+    __shared__ TYPE s[DECLARED];
+    int i = threadIdx.x;
+    (&s[0]EACH)[i] = x[i];
+    x[i]COMPONENT = (&s[0]EACH)[7 - i]COMPONENT;
+}"""
+
+
+@pytest.mark.parametrize(
+    ("type", "component", "spelled"),
+    [
+        ("float4", "", ""), ("float4", ".x", ".x"), ("float4", ".w", ".w"), ("float3", ".z", ".z"),
+        ("double2", ".y", ".y"), ("uint4", ".z", ".z"), ("uint4", "", ""), ("short2", ".y", ".y"),
+        ("uchar4", ".w", ".w"), ("longlong2", ".y", ".y"), ("int2", ".x", ".x"),
+        ("Pair", ".b", ""), ("float", "", ""),
+    ],
+)  # fmt: skip
+def test_an_element_of_a_vector_type_is_told_by_its_own_index(
+    type: str, component: str, spelled: str, emulator: Device
+) -> None:
+    for declared, each, index, at in (("2][4", "[0]", (1, 3), "[1][3]"), ("8", "", 7, "[7]")):
+        source = VECTORS.replace("DECLARED", declared).replace("EACH", each)
+        source = source.replace("TYPE", type).replace("COMPONENT", component)
+        dtype = "f8" if type == "double2" else "f4" if type.startswith("float") else "u1"
+        args = (np.zeros(256, dtype),)
+        found = finding(Kernel(source, "k"), RaceError, args, 8, emulator)
+        assert (found.array, found.index, found.component) == ("s", index, spelled[1:])
+        assert f"reads s{at}{spelled} in shared memory" in found.message
 
 
 def test_two_shapes_of_one_name_and_size_have_one_index(emulator: Device) -> None:

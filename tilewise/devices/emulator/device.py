@@ -286,6 +286,7 @@ class Emulator:
                 faults=faults,
                 sources=sources,
                 shapes=SharedShapes(program, compiled, launch.shared),
+                in_python=compiled.in_python,
                 is_checking=launch.checks != "off",
                 print=output.append,
                 is_mapping=is_mapping,

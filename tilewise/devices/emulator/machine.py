@@ -26,7 +26,7 @@ from tilewise.devices.emulator.copies.transfers import Watcher
 from tilewise.devices.emulator.counting.rules import Rules
 from tilewise.devices.emulator.instructions.build import build
 from tilewise.devices.emulator.instructions.calls import Calls
-from tilewise.devices.emulator.memory.global_memory import GlobalMemory
+from tilewise.devices.emulator.memory.global_memory import Allocation, GlobalMemory
 from tilewise.devices.emulator.memory.shapes import SharedShapes
 from tilewise.devices.emulator.memory.storage import Storage
 from tilewise.devices.emulator.ptx.program import Program
@@ -76,6 +76,8 @@ class Setup:
     faults: Faults
     sources: Sources
     shapes: SharedShapes
+    in_python: bool
+    """Whether the kernel is written in Python."""
     is_checking: bool
     print: Callable[[str], None]
     is_mapping: bool = False
@@ -196,14 +198,36 @@ class Machine:
         """Return the rows of a parameter, an argument or a result of a device function."""
         return self.calls.storage(function, name)
 
-    def shared_place(self, offset: int, element: int) -> Place:
-        """Return the shared variable and element at an offset in the block's shared memory."""
-        symbol, start = self.program.shared_variable(offset)
-        number = (offset - start) // element
-        if not symbol:
-            return Place("shared memory", number, is_shared=True)
-        name = self.program.shared_names[symbol]
-        return Place(name, self.setup.shapes.index(symbol, number, element), is_shared=True)
+    def global_place(self, owner: Allocation | None, address: int) -> Place:
+        """Return an address as an element of an allocation that it is in or beside."""
+        if owner is None:
+            return Place(None)
+        return Place(
+            owner.name, owner.place(address), address=address, in_python=self.setup.in_python
+        )
+
+    def shared_place(
+        self, offset: int, element: int, width: int = 0, *, start: int | None = None
+    ) -> Place:
+        """Return an offset in the block's shared memory as an element of a variable.
+
+        Parameters
+        ----------
+        offset : int
+        element, width : int
+            The bytes of an accessed element, and of the whole access if it has several.
+        start : int, optional
+            An offset in the variable; by default it is the one that the element is in or behind.
+        """
+        symbol, first = self.program.shared_variable(offset if start is None else start)
+        name, component = "shared memory", ""
+        index: int | tuple[int, ...] = (offset - first) // element
+        if symbol:
+            name = self.program.shared_names[symbol]
+            index, component = self.setup.shapes.place(
+                symbol, offset - first, element, max(element, width)
+            )
+        return Place(name, index, component, "shared", offset, self.setup.in_python)
 
     # Running
 

@@ -218,7 +218,7 @@ class GlobalAccess:
 
     def _place(self, address: int) -> tuple[Allocation | None, Place]:
         owner = self.machine.memory.nearest(address)
-        return owner, Place(owner.name, owner.place(address)) if owner else Place(None, None)
+        return owner, self.machine.global_place(owner, address)
 
     def _report_unwritten(self, address: Addresses, lanes: Index, lacks: Bytes) -> None:
         def describe(at: int) -> tuple[str, Place]:

@@ -195,10 +195,9 @@ class SharedAccess:
             known.shifted[distance] = found
         return found
 
-    def _place_in(self, start: int, address: int) -> Place:
-        """Return an address as an element of the variable that begins at ``start``."""
-        array = self.machine.shared_place(start, self.dtype.itemsize).array
-        return Place(array, (address - start) // self.dtype.itemsize, is_shared=True)
+    def _place(self, address: int, start: int | None = None) -> Place:
+        """Return an address as an element, of the variable that begins at ``start`` if given."""
+        return self.machine.shared_place(address, self.dtype.itemsize, self.width, start=start)
 
     def _range(self, name: str) -> tuple[int, int]:
         """Return the first byte and the end of a variable."""
@@ -231,7 +230,7 @@ class SharedAccess:
         address = pattern.address[which]
 
         def describe(at: int) -> tuple[str, Place]:
-            place = self.machine.shared_place(int(address[at]), self.op.element)
+            place = self.machine.shared_place(int(address[at]), self.op.element, self.op.width)
             return f"reads {place} in shared memory, which nobody wrote", place
 
         self.machine.undefined.found(
@@ -266,7 +265,7 @@ class SharedAccess:
             if len(which) == 0:
                 continue
             at = int(address[which[0]])
-            place = self.machine.shared_place(at, self.dtype.itemsize)
+            place = self._place(at)
             if kind == "misaligned":
                 message = f"reaches {self.width} bytes of shared memory at {place}: "
                 message += beside_multiple(at, self.width)
@@ -275,7 +274,7 @@ class SharedAccess:
                 message += "memory"
             else:
                 start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
-                there, place = place, self._place_in(start, at)
+                there, place = place, self._place(at, start)
                 message = f"reaches {place} in shared memory, outside it ({end - start:,} bytes)"
                 message += f" and in {there}" if there != place else ""
             lane = int(lanes.numbers[which[0]])

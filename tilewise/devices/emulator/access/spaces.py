@@ -21,7 +21,6 @@ from tilewise.devices.emulator.memory.storage import (
     Storage,
     elements,
 )
-from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 
@@ -118,7 +117,8 @@ class Global:
             part = parts[0]
             at = int(np.broadcast_to(part.gather, lanes.count)[lost[0]])
             owner = part.allocation
-            place = Place(owner.name, owner.place(owner.base + part.start + at * self.access.width))
+            address = owner.base + part.start + at * self.access.width
+            place = self.op.machine.global_place(owner, address)
             self.op.fault(
                 "race",
                 f"writes {place} in global memory, and another thread writes a different value "
@@ -225,7 +225,9 @@ class Shared:
         lost = np.flatnonzero(self._differs(pattern, view, values))
         if len(lost):
             at = int(lost[0])
-            place = self.machine.shared_place(int(pattern.address[at]), self.dtype.itemsize)
+            place = self.machine.shared_place(
+                int(pattern.address[at]), self.dtype.itemsize, self.op.width
+            )
             self.op.fault(
                 "race",
                 f"writes {place} in shared memory, and another thread writes a different value "

@@ -41,7 +41,7 @@ from tilewise.devices.emulator.checks.log import (
     warp_names,
 )
 from tilewise.devices.emulator.checks.replay import Conflict, Replay
-from tilewise.devices.emulator.threads.faults import Place, Site
+from tilewise.devices.emulator.threads.faults import Site
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.tensor_map import PIECE
@@ -233,8 +233,7 @@ class GlobalRaces:
 
     def _report(self, conflict: Conflict, address: int) -> None:
         later, earlier = conflict.later.op, conflict.earlier.op
-        owner = self.machine.memory.nearest(address)
-        place = Place(None, None) if owner is None else Place(owner.name, owner.place(address))
+        place = self.machine.global_place(self.machine.memory.nearest(address), address)
         threads = self._geometry.threads
         other = int(conflict.earlier_lane)
         if other < 0:  # one of several threads, in this block or in others

@@ -275,7 +275,9 @@ class LastAccesses(HappensBefore):
         earlier, op, machine = int(self._written_by[at]), access.op, self.machine
         if earlier == op.index:
             return
-        place = machine.shared_place(at * self._granule % machine.shared.pitch, op.element)
+        place = machine.shared_place(
+            at * self._granule % machine.shared.pitch, op.element, op.width
+        )
         note_same_value(op, machine.ops[earlier], place, int(access.lane[first]))
 
     def _report(
@@ -285,7 +287,7 @@ class LastAccesses(HappensBefore):
         which = np.flatnonzero(bad)
         at = int(which[0])
         offset = int(access.place[at]) * self._granule % machine.shared.pitch
-        place = machine.shared_place(offset, op.element)
+        place = machine.shared_place(offset, op.element, op.width)
         lanes = access.lane if len(access.lane) == 1 else access.lane[which]
         how = self._who(int(access.agent[0]))
         by = "" if how == "another thread" else f" by {how}"

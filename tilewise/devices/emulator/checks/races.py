@@ -245,7 +245,7 @@ class Races:
     def _report(self, conflict: Conflict, granule: int) -> None:
         later, earlier, machine = conflict.later.op, conflict.earlier.op, self.machine
         offset = conflict.granule * granule % machine.shared.pitch
-        place = machine.shared_place(offset, later.element)
+        place = machine.shared_place(offset, later.element, later.width)
         where = earlier.where(later.file)
         if conflict.is_same:
             if later is not earlier:

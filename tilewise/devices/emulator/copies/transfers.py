@@ -327,7 +327,7 @@ class BulkCopy:
             words = f"{verb} global memory that belongs to no array (address {address:#x})"
             self.fault("out of bounds", lane, words)
         else:
-            place = Place(owner.name, owner.place(address))
+            place = self.machine.global_place(owner, address)
             words = f"{verb} global memory at {place}, outside it ({owner.size:,} bytes)"
             self.fault("out of bounds", lane, words, place)
 
@@ -339,7 +339,7 @@ class BulkCopy:
             lacks = np.flatnonzero((state == UNWRITTEN).all(axis=1))
             if len(lacks):
                 first = np.unravel_index(int(lacks[0]) * item, rows.shape)
-                place = Place(owner.name, owner.place(rows.address(np.array(first))))
+                place = self.machine.global_place(owner, rows.address(np.array(first)))
                 self.fault("uninitialised", lane, f"reads what nobody wrote at {place}", place)
         return rows.view(owner.data)
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
 from tilewise.compiler import Compiled
 from tilewise.compiler.shared_arrays import Shape, of_compiled
+from tilewise.compiler.type_names import COMPONENTS
 from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.shown import index_of
 
 
 class SharedShapes:
@@ -30,48 +28,44 @@ class SharedShapes:
         self._program, self._compiled, self._dynamic = program, compiled, dynamic
         self._known: dict[str, Shape | None] = {}
 
-    def index(self, symbol: str, number: int, element: int) -> int | tuple[int, ...]:
-        """Return the index of an element of a variable.
+    def place(
+        self, symbol: str, offset: int, element: int, width: int
+    ) -> tuple[int | tuple[int, ...], str]:
+        """Return the index and the component of the element that an access reaches.
 
         Parameters
         ----------
         symbol : str
             The variable's symbol in PTX.
-        number : int
-            The element's number, counted from the variable's first one; it may be out of bounds.
-        element : int
-            The size of the accessed element in bytes.
+        offset : int
+            The accessed byte, counted from the variable's first one; it may be out of bounds.
+        element, width : int
+            The bytes of an accessed element, and of the whole access.
 
         Returns
         -------
-        int or tuple of int
-            An index along each dimension. The number itself if the array has one dimension or an
-            unknown shape, if the element is out of bounds, or if the array's elements have another
-            size.
+        index : int or tuple of int
+            An index along each dimension; a number if the array has one dimension or an unknown
+            shape. Where the array's elements are not known, or are smaller than the accessed ones,
+            it counts the latter.
+        component : str
+            The component of a vector, unless the access reaches all of them; else empty.
         """
         shape = self._shape(symbol)
-        if shape is None or shape.element != element:
-            return number
-        if not 0 <= number < math.prod(shape.extents):
-            return number
-        return tuple(int(i) for i in np.unravel_index(number, shape.extents))
-
-    def number(self, symbol: str, index: int | tuple[int, ...]) -> int | None:
-        """Return an element's number from its :meth:`index`; None if the variable has none such."""
-        if isinstance(index, int):
-            return index
-        shape = self._shape(symbol)
-        if shape is None or len(shape.extents) != len(index):
-            return None
-        return int(np.ravel_multi_index(index, shape.extents))
+        if shape is None or shape.element % element:
+            return offset // element, ""
+        number, inner = divmod(offset, shape.element)
+        component = ""
+        if shape.values > 1 and (inner or width < shape.element):
+            component = COMPONENTS[inner * shape.values // shape.element]
+        return index_of(number, shape.extents) if len(shape.extents) > 1 else number, component
 
     def _shape(self, symbol: str) -> Shape | None:
-        """Return an array's shape; None if it has one dimension, or if it is not certain."""
+        """Return an array's shape; None if the size of its elements is not certain."""
         if symbol not in self._known:
             size = self._program.shared_sizes.get(symbol)
-            found = of_compiled(
+            self._known[symbol] = of_compiled(
                 self._compiled, plain_name(symbol), self._dynamic if size is None else size,
                 is_dynamic=size is None,
             )  # fmt: skip
-            self._known[symbol] = None if found is None or len(found.extents) < 2 else found
         return self._known[symbol]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +30,7 @@ class Noted:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._last: tuple[int, int] | None = None  # an instruction and a lane
-        self._is_shared = False
+        self._place: Place | None = None
         self._attempt: Attempt | None = None
         add = machine.faults.add
 
@@ -39,7 +39,7 @@ class Noted:
             place: Place | None = None, others: int = 0,
         ) -> None:  # fmt: skip
             self._last, self._attempt = (site.instruction, lane), None
-            self._is_shared = place is not None and place.is_shared
+            self._place = None if place is None or place.array is None else place
             add(kind, site, message, geometry, lane, place, others)
 
         machine.faults.add = noted  # type: ignore[method-assign]
@@ -70,28 +70,11 @@ class Noted:
         finding, machine = error.findings[-1], self.machine
         row = int(machine.geometry.block_of[lane])
         attempt = self._attempt if finding.kind in IMMEDIATE else None
-        space, address = self._place(finding.array, finding.index, index)
+        place = self._place
+        space, address = ("", 0) if place is None else (place.space, place.address)
         fault = Fault(
             error, finding, index, machine.setup.sources.own_line(machine.ops[index].instruction),
             lane - row * machine.geometry.threads, space, address,
             machine.ops[index].element, attempt,
         )  # fmt: skip
         return fault, row
-
-    def _place(self, array: str | None, index: Any, op: int) -> tuple[str, int]:
-        """Return the space and address of the element that a finding names, or an empty space."""
-        if array is None or index is None:
-            return "", 0
-        machine = self.machine
-        for name, start in machine.program.shared_offsets.items():
-            if not self._is_shared or machine.program.shared_names[name] != array:
-                continue
-            number = machine.setup.shapes.number(name, index)
-            if number is not None:
-                return "shared", start + number * machine.ops[op].element
-        for allocation in machine.memory.all():
-            if not self._is_shared and allocation.name == array:
-                at = index if isinstance(index, tuple) else (index,)
-                apart = sum(i * pitch for i, pitch in zip(at, allocation.pitches, strict=False))
-                return "global", allocation.base + apart
-        return "", 0

@@ -142,9 +142,8 @@ class Spinning:
         if not is_shared and SHARED_WINDOW <= at < SHARED_WINDOW + WINDOW_BYTES:
             is_shared, at = True, at - SHARED_WINDOW
         if is_shared:
-            return machine.shared_place(at & OFFSET_MASK, op.element)
-        found = machine.memory.find(at, at + op.element)
-        return Place(None, None) if found is None else Place(found.name, found.place(at))
+            return machine.shared_place(at & OFFSET_MASK, op.element, op.width)
+        return machine.global_place(machine.memory.find(at, at + op.element), at)
 
 
 def _writes(op: Op) -> bool:

@@ -31,17 +31,35 @@ _ERRORS: dict[str, type[CheckError]] = {
 
 @dataclass(frozen=True)
 class Place:
-    """A place in memory, as a person names it."""
+    """A place in memory, as a person names it.
+
+    Attributes
+    ----------
+    array : str or None
+        The name of the array; None if it belongs to no array.
+    index : int or tuple of int
+    component : str
+        The component of an element of a vector type, such as ``"x"``; else empty.
+    space : str
+        ``"global"`` or ``"shared"``.
+    address : int
+        The address; of shared memory, the offset in the block's.
+    in_python : bool
+        Whether the kernel is written in Python, and elements are spelled as there.
+    """
 
     array: str | None
-    index: int | tuple[int, ...] | None
-    is_shared: bool = False
-    """Whether it is shared memory, whose arrays may have the names of others."""
+    index: int | tuple[int, ...] = ()
+    component: str = ""
+    space: str = "global"
+    address: int = 0
+    in_python: bool = False
 
     def __str__(self) -> str:
-        if self.array is None or self.index is None:
+        if self.array is None:
             return "memory that belongs to no array"
-        return element(self.array, self.index if isinstance(self.index, tuple) else (self.index,))
+        index = self.index if isinstance(self.index, tuple) else (self.index,)
+        return element(self.array, index, self.component, in_python=self.in_python)
 
 
 @dataclass(frozen=True)
@@ -166,7 +184,7 @@ class Faults:
         if (kind, site.instruction) in self._seen:
             return
         self._seen.add((kind, site.instruction))
-        array = place.array if place else None
+        array = None if place is None else place.array
         key = (kind, site.access, site.source, site.earlier, array)
         if key in self._found:
             self._found[key][0].instructions.add(site.instruction)
@@ -175,11 +193,12 @@ class Faults:
             return
         block, thread = geometry.block_index(lane), geometry.thread_index(lane)
         group = _Group(site, f"thread {thread} of block {block} {message}", others)
-        source, index = site.source, place.index if place else None
         finding = Finding(
-            kind, group.text(), source.file, source.line, block, thread, array, index,
-            calls=source.own_calls,
+            kind, group.text(), site.source.file, site.source.line, block, thread,
+            calls=site.source.own_calls,
         )  # fmt: skip
+        if place is not None and array is not None:
+            finding = replace(finding, array=array, index=place.index, component=place.component)
         self._found[key] = group, finding
         # Nothing may be read or written beyond the arrays, whatever is asked.
         is_out = self.mode == "off" and _ERRORS[kind] is MemoryAccessError
