@@ -56,7 +56,7 @@ def test_arrays_of_more_dimensions_and_those_that_nobody_wrote() -> None:
     assert (first["rows"], first["columns"]) == (6, 4)
     assert "flat" not in first
     assert (second["rows"], second["columns"], second["values"]) == (4, 6, None)
-    assert any("of in: " in each for each in said(found))
+    assert any("load in[0 to 1][0 to 2][0 to 3]: " in each for each in said(found))
 
 
 def test_types_of_each_array() -> None:
@@ -104,7 +104,9 @@ extern "C" __global__ void k(float* x, REAL* y) {{
         ("extern __shared__ float s[][32];", 4, 4, 32, False, ()),
         # A cell has one value, and bytes are where a kernel keeps what it likes.
         ("__shared__ Pair s[4][16];", 4, 4, 32, True, ()),
-        ("__shared__ float4 s[4][8];", 4, 4, 32, True, (16, 4, 8, False)),
+        ("__shared__ float4 s[4][8];", 4, 4, 32, False, ()),
+        ("__shared__ short4 s[8][8];", 2, 8, 32, False, ()),
+        ("__shared__ short2 s[8][16];", 4, 8, 16, False, ()),
         ("__shared__ unsigned char s[2][256];", 4, 4, 32, True, (1, 2, 256, False)),
         ("extern __shared__ char s[];", 4, 4, 32, True, (1, 16, 32, True)),
     ],
@@ -128,6 +130,8 @@ def test_how_a_shared_array_is_drawn(
     [
         ("float s[2][4][16]", [2, 4, 16], "s[1][1][2]"), ("float s[8][16]", [8, 16], "s[5][2]"),
         ("float s[1][128]", [1, 128], "s[0][82]"), ("float s[128]", None, "s[82]"),
+        ("float4 s[4][8]", [4, 8], "s[2][4].z"), ("float4 s[32]", None, "s[20].z"),
+        ("float3 s[2][2][10]", [2, 2, 10], "s[1][0][7].y"),
     ],
 )  # fmt: skip
 def test_a_cell_has_the_name_of_the_source(
@@ -140,6 +144,42 @@ def test_a_cell_has_the_name_of_the_source(
     tab = show(trace)
     tab.click("#shared .cell >> nth=82")
     assert name in tab.inner_text("#details")
+
+
+PLANES = """
+__global__ void planes(const float* x, float* y, int first) {
+    __shared__ float s[2][4][4];
+    int i = threadIdx.x, j = threadIdx.y;
+    s[1][j][i] = x[(first * 4 + j) * 4 + i];
+    __syncthreads();
+    y[j * 4 + i] = s[1][j / 2][i & 1];
+}"""
+
+
+@pytest.mark.parametrize("first", [1, 2, -1])
+def test_elements_of_three_dimensions_are_spelled_alike(show: Open, first: int) -> None:
+    kernel = Kernel(PLANES, "planes")
+    args = np.zeros((2, 4, 4), np.float32), np.zeros((4, 1, 4), np.float32), first
+    found = kernel.watch(1, (4, 4), args)
+    trace = found.trace.to_dict()
+    assert [each["extents"] for each in trace["arrays"]] == [[2, 4, 4], [4, 1, 4]]
+    tab = show(trace)
+    if first == 1:
+        say = [step["say"] for step in trace["blocks"][0]["steps"]]
+        assert any("load x[1][0 to 3][0 to 3]: 2 sectors" in each for each in say)
+        assert any("store y[0 to 3][0][0 to 3]: 2 sectors" in each for each in say)
+        assert any("store to s[1][0 to 3][0 to 3]: no" in each for each in say)
+        assert any("read s[1][0 to 1][0 to 1]: no" in each for each in say)
+        tab.click("#arrays .of-x .cell >> nth=22")
+        assert "x[1][1][2]" in tab.inner_text("#details")
+        return
+    element = f"x[{first}][0][0]"
+    assert found.fault is not None
+    assert f" {element}, outside it" in str(found.fault)
+    (*_, last) = trace["blocks"][0]["steps"]
+    assert f"x has 2 x 4 x 4 elements; by its address this is {element}." in last["why"]
+    seek(tab, len(trace["blocks"][0]["steps"]) - 1)
+    assert tab.inner_text("#arrays .of-x .fault-place").startswith(f"✗ {element}:")
 
 
 def test_faults_of_blocks_that_are_not_watched_are_found() -> None:
@@ -304,3 +344,16 @@ def test_what_can_not_be_watched(
 ) -> None:
     with pytest.raises(error, match=re.escape(said)):
         Kernel(SOURCE, "saxpy").watch(grid, 64, args, blocks=blocks)
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (2, 4, 4)])
+def test_a_view_whose_rows_are_apart(shape: tuple[int, ...]) -> None:
+    """Its finding, its sentence and its place in the trace are of the same element."""
+    source = "__global__ void k(const float* x, float* y, int i) { *y = x[i]; }"
+    view = np.zeros(shape, np.float32)[..., :3]
+    found = Kernel(source, "k").watch(1, 1, (view, np.zeros(1, np.float32), 7))
+    assert found.trace.to_dict()["arrays"][0]["leading"] == 4
+    last = found.trace.to_dict()["blocks"][0]["steps"][-1]
+    element = "x[0][1][3]" if len(shape) > 2 else "x[1][3]"
+    assert f" {element}, outside it" in last["say"]
+    assert (element if len(shape) > 2 else "row 1, column 3") in last["why"]

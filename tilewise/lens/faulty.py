@@ -12,6 +12,7 @@ from tilewise.devices.emulator.memory.global_memory import GAP
 from tilewise.devices.emulator.recording.events import NOWHERE, Event, Fault
 from tilewise.errors import ADVICE
 from tilewise.lens.sentences import Place, Scene, Shared
+from tilewise.shown import element, index_of
 
 KIND = "fault"
 _FOUND_LATER = ("race", "uninitialised")
@@ -116,18 +117,26 @@ def _extent(scene: Scene, fault: Fault) -> str:
         return ""
     if fault.space == "shared":
         array = _of_shared(scene, fault)
-        count = 0 if array is None else array.bytes // array.element
-        return f"{array.name} has {_to(count, 'element')}." if array is not None and count else ""
-    place = _of_global(scene, fault) if fault.space == "global" else None
-    if place is None:
-        return ""
-    at = (fault.address - place.pointer) // place.element
-    if place.is_flat:
-        return f"{place.said} has {_to(place.count, 'element')}."
-    row, column = divmod(at, place.leading)
+        if array is None or not array.bytes:
+            return ""
+        said, start, size = array.name, array.offset, array.element * array.components
+        extents = widths = array.extents
+    else:
+        place = _of_global(scene, fault) if fault.space == "global" else None
+        if place is None:
+            return ""
+        said, start, size = place.said, place.pointer, place.element
+        extents, widths = place.extents, (place.rows, place.columns)
+    if len(extents) == 1:
+        return f"{said} has {_to(extents[0], 'element')}."
+    index = index_of((fault.address - start) // size, extents)
+    if len(extents) > 2:
+        shape = " x ".join(f"{extent:,}" for extent in extents)
+        return f"{said} has {shape} elements; by its address this is {element(said, index)}."
+    row, column = index
     return (
-        f"{place.said} has {_to(place.rows, 'row')} and {_to(place.columns, 'column')}; by its "
-        f"address this is row {row:,}, column {column:,}."
+        f"{said} has {_to(widths[0], 'row')} and {_to(widths[1], 'column')}; by its address this "
+        f"is row {row:,}, column {column:,}."
     )
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.compiler.type_names import COMPONENTS
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.recording.events import NOWHERE, Event
 from tilewise.lens import asynchronous
 from tilewise.places import Dim3
+from tilewise.shown import element, index_of
 
 WARP = 32
 MBARRIER = 8  # bytes
@@ -35,8 +37,9 @@ class Place:
     dtype : dtype
     said : str
         The name in sentences.
-    is_flat : bool
-        Whether it has one dimension; rows are then only how it is drawn.
+    extents : tuple of int
+        The extent of each dimension in memory: the last is ``leading``. Of one dimension, rows are
+        only how it is drawn.
     count : int
         The number of elements; for a matrix, all from the first to the last.
     """
@@ -48,7 +51,7 @@ class Place:
     leading: int
     dtype: np.dtype[Any]
     said: str
-    is_flat: bool
+    extents: tuple[int, ...]
     count: int
 
     @classmethod
@@ -56,20 +59,32 @@ class Place:
         """Return the place of a product's matrix on the emulator, named by a capital letter."""
         rows, columns = array.shape
         return cls(
-            name, array.pointer, rows, columns, leading, array.dtype, name.upper(), False,
-            leading * (rows - 1) + columns,
+            name, array.pointer, rows, columns, leading, array.dtype, name.upper(),
+            (rows, leading), leading * (rows - 1) + columns,
         )  # fmt: skip
 
     @classmethod
     def of(cls, name: str, array: Any) -> Place:
-        """Return the place of a C-contiguous array on the emulator, its last dimension across."""
-        count = math.prod(array.shape)
-        is_flat = len(array.shape) < 2
-        columns = min(count, FLAT) if is_flat else array.shape[-1]
-        rows = -(-count // columns) if columns else 0
-        return cls(
-            name, array.pointer, rows, columns, columns, array.dtype, name, is_flat, count
-        )  # fmt: skip
+        """Return the place of a row-contiguous array on the emulator, its last dimension across.
+
+        It is taken for one of one dimension if its rows have no common distance.
+        """
+        steps = [stride // array.dtype.itemsize for stride in array.strides]
+        extents = _in_memory(array.shape, steps)
+        apart = sum((n - 1) * step for n, step in zip(array.shape, steps, strict=True))
+        count = apart + 1 if math.prod(array.shape) else 0
+        if len(extents) > 1:
+            leading, columns = extents[-1], array.shape[-1]
+            rows = apart // leading + 1 if count else math.prod(array.shape[:-1])
+        else:
+            extents = (count,)
+            leading = columns = min(count, FLAT)
+            rows = -(-count // columns) if columns else 0
+        return cls(name, array.pointer, rows, columns, leading, array.dtype, name, extents, count)
+
+    @property
+    def is_flat(self) -> bool:
+        return len(self.extents) == 1
 
     @property
     def element(self) -> int:
@@ -81,12 +96,42 @@ class Place:
         return bool(((address >= self.pointer) & (address < self.pointer + size)).all())
 
 
+def _in_memory(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
+    """Return the extents in memory of an array, of which it may be a view with gaps behind rows.
+
+    They are empty if it has fewer than two dimensions, or if an element's number does not follow
+    from them.
+    """
+    if len(shape) < 2 or 0 in shape:
+        return tuple(shape) if len(shape) > 1 else ()
+    extents: list[int] = []
+    inner = 1
+    for axis in range(len(shape) - 1, 0, -1):
+        # An axis of one element may have any stride.
+        outer = steps[axis - 1] if shape[axis - 1] > 1 else inner * shape[axis]
+        if outer % inner or outer < inner * shape[axis]:
+            return ()
+        extents.insert(0, outer // inner)
+        inner = outer
+    return (shape[0], *extents)
+
+
 @dataclass(frozen=True)
 class Shared:
     """An array in shared memory.
 
-    One of one dimension is flat: its rows exist only in the drawing. One of more has ``extents``,
-    the extent of each dimension; the last is the length of a row.
+    Attributes
+    ----------
+    name : str
+    offset, bytes : int
+    element : int
+        The bytes of a value, which is a cell in the drawing: of a vector, of a component.
+    rows, columns : int
+        As it is drawn: columns are values.
+    extents : tuple of int
+        The extent of each dimension. Of one dimension, rows exist only in the drawing.
+    components : int
+        The values of an element: of ``float4`` 4, else 1.
     """
 
     name: str
@@ -95,17 +140,19 @@ class Shared:
     element: int
     rows: int
     columns: int
-    extents: tuple[int, ...] = ()
+    extents: tuple[int, ...]
+    components: int = 1
 
     @property
     def is_flat(self) -> bool:
-        return not self.extents
+        return len(self.extents) == 1
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         found = asdict(self)
-        extents = list(found.pop("extents"))
-        return found | ({"flat": True} if self.is_flat else {"extents": extents})
+        extents, components = list(found.pop("extents")), found.pop("components")
+        found |= {"flat": True} if self.is_flat else {"extents": extents}
+        return found | ({"components": components} if components > 1 else {})
 
 
 @dataclass(frozen=True)
@@ -147,7 +194,7 @@ class Scene:
         for array in self.shared:
             if array.offset <= offset < array.offset + array.bytes:
                 number = (offset - array.offset) // MBARRIER
-                return f"{array.name}[{number}]" if array.bytes > MBARRIER else array.name
+                return element(array.name, (number,) if array.bytes > MBARRIER else ())
         return f"the mbarrier at byte {offset:,}"
 
 
@@ -298,9 +345,9 @@ def _in_turn(event: Event) -> str:
 def _of(place: Place, address: npt.NDArray[np.int64], width: int) -> str:
     """Return the elements of an array that accesses to global memory reach, in words."""
     at = _elements(width, (address - place.pointer) // place.element, place.element)
-    rows, columns = at // place.leading, at % place.leading
-    where = f"{_span('row', rows)}, {_span('column', columns)}"
-    return f"{_span('element', at) if place.is_flat else where} of {place.said}"
+    if len(place.extents) > 2:
+        return _slice(place.said, place.extents, at)
+    return f"{_where(place.extents, at)} of {place.said}"
 
 
 def _bulk(scene: Scene, event: Event, who: str) -> Words:
@@ -336,15 +383,39 @@ def _said(scene: Scene, at: npt.NDArray[np.int64], width: int) -> str:
         inside = (at >= array.offset) & (at < array.offset + array.bytes)
         if inside.all() and array.columns:
             place = _elements(width, (at - array.offset) // array.element, array.element)
-            rows, columns = place // array.columns, place % array.columns
-            what = f"{array.name}, {_span('row', rows)}, {_span('column', columns)}"
-            if array.is_flat:
-                what = f"{array.name}, {_span('element', place)}"
+            whole, parts = place // array.components, np.unique(place % array.components)
+            if len(array.extents) > 2:
+                what = _slice(array.name, array.extents, whole)
+            else:
+                what = f"{array.name}, {_where(array.extents, whole)}"
+            if len(parts) < array.components:
+                what += f", {' and '.join(f'.{COMPONENTS[i]}' for i in parts)}"
     return what
+
+
+def _where(extents: Sequence[int], at: npt.NDArray[np.int64]) -> str:
+    """Return elements of an array of one or two dimensions in words."""
+    if len(extents) == 1:
+        return _span("element", at)
+    rows, columns = index_of(at, extents)
+    return f"{_span('row', rows)}, {_span('column', columns)}"
+
+
+def _slice(array: str, extents: Sequence[int], at: npt.NDArray[np.int64]) -> str:
+    """Return elements of an array of more dimensions, as ``x[2][0 to 3][0]``."""
+    return element(array, (_runs(each, "of ")[0] for each in index_of(at, extents)))
 
 
 def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
     """Return rows or columns in words: all of them if they are a few runs, else their number."""
+    runs, count = _runs(numbers, f"{name}s from ")
+    if count > MOST_RUNS:
+        return runs
+    return f"{name} {runs}" if (numbers == numbers.flat[0]).all() else f"{name}s {runs}"
+
+
+def _runs(numbers: npt.NDArray[np.int64], from_: str) -> tuple[str, int]:
+    """Return numbers as runs, and how many runs there are; if they are many, how many numbers."""
     each = np.unique(numbers)
     starts = np.flatnonzero(np.diff(each, prepend=each[0] - 2) != 1)
     ends = np.append(starts[1:], len(each)) - 1
@@ -353,7 +424,6 @@ def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
         for i, j in zip(starts, ends, strict=True)
     ]
     if len(runs) > MOST_RUNS:
-        return f"{len(each)} {name}s from {each[0]} to {each[-1]}"
+        return f"{len(each)} {from_}{each[0]} to {each[-1]}", len(runs)
     *others, last = runs
-    listed = f"{', '.join(others)} and {last}" if others else last
-    return f"{name}{'' if len(each) == 1 else 's'} {listed}"
+    return f"{', '.join(others)} and {last}" if others else last, len(runs)

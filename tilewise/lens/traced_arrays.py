@@ -61,12 +61,20 @@ def put(
 
 def array_part(place: Place, values: npt.NDArray[Any] | None) -> dict[str, Any]:
     """Return an array's part of the trace."""
-    is_kept = values is not None and values.size <= MOST_VALUES and values.dtype.kind != "c"
-    of_one_dimension = {"flat": True, "count": place.count} if place.is_flat else {}
+    drawn = place.count if place.is_flat else place.rows * place.columns
+    is_kept = (
+        values is not None and values.size <= MOST_VALUES and values.dtype.kind != "c"
+        and values.size == drawn  # else it is a view with gaps between its rows
+    )  # fmt: skip
+    dimensions: dict[str, Any] = {}
+    if place.is_flat:
+        dimensions = {"flat": True, "count": place.count}
+    elif len(place.extents) > 2:
+        dimensions = {"extents": list(place.extents)}
     return {
         "name": place.name, "dtype": "uint8" if place.dtype == bool else place.dtype.name,
         "rows": place.rows, "columns": place.columns, "leading": place.leading,
-        "address": place.pointer, **of_one_dimension,
+        "address": place.pointer, **dimensions,
         "values": plain_numbers(values.reshape(-1)) if values is not None and is_kept else None,
     }  # fmt: skip
 
@@ -92,22 +100,36 @@ def shared_arrays(
         shape = of_compiled(compiled, plain_name(name), held, is_dynamic=size is None)
         if shape is None or not _is_drawn(shape, dtype):
             shape = Shape(4 if dtype is None else dtype.itemsize, (), 0)
-        count = held // shape.element
-        extents = shape.extents if len(shape.extents) > 1 else ()
-        columns = extents[-1] if extents else min(count, FLAT)
+        components = 1 if _is_cell(shape, dtype) else shape.values
+        element = shape.element // components
+        count = held // element
+        if len(shape.extents) > 1:
+            extents, columns = shape.extents, shape.extents[-1] * components
+        else:
+            extents = (count // components,)
+            columns = min(count, FLAT // components * components)
         rows = -(-count // columns) if columns else 0
         called = program.shared_names[name]
-        found.append(Shared(called, offset, held, shape.element, rows, columns, extents))
+        found.append(Shared(called, offset, held, element, rows, columns, extents, components))
     return tuple(found)
 
 
 def _is_drawn(shape: Shape, dtype: np.dtype[Any] | None) -> bool:
     """Return whether elements are drawn as they are declared, not as values of the launch's dtype.
 
-    A cell shows one value, so that vectors and structures larger than a value are not. An array of
-    bytes is usually raw storage for other types, so it is drawn as values of the launch's dtype.
+    A cell shows one value, so that structures larger than a value are not. An array of bytes is
+    usually raw storage for other types, so it is drawn as values of the launch's dtype.
     """
     if shape.values == 1:
         return dtype is None or shape.element > 1
-    most = 4 if dtype is None else dtype.itemsize
-    return shape.element <= most or (dtype is None and shape.values > 1)
+    return shape.values > 1 or shape.element <= _most(dtype)
+
+
+def _is_cell(shape: Shape, dtype: np.dtype[Any] | None) -> bool:
+    """Return whether a cell shows an element whole; else it shows a component of a vector."""
+    return shape.values < 2 or shape.element <= _most(dtype)
+
+
+def _most(dtype: np.dtype[Any] | None) -> int:
+    """Return the bytes of the largest structure that is drawn as one value."""
+    return 4 if dtype is None else dtype.itemsize

@@ -32,8 +32,7 @@ class Arrays {
       const scale = this.product ? widest : scaleOf(array);
       const [down, across] = [Math.ceil(rows / scale), Math.ceil(columns / scale)];
       const box = make(parent, "div", `array of-${array.name}`);
-      const size = array.flat ? times(array.count, "element") : `${rows} × ${columns}`;
-      make(box, "h3", "name", `${called(array)}, ${size}`);
+      make(box, "h3", "name", `${called(array)}, ${dimensionsOf(array)}`);
       const grid = new Grid(box, {
         rows: down,
         columns: across,

@@ -86,7 +86,7 @@ class Fragments {
   }
 
   tip(matrix, row, column, holder) {
-    const where = matrix.name === "rows" ? `Row ${row % 8} of matrix ${row >> 3}, column ${column}` : `${matrix.name}[${row}][${column}]`;
+    const where = matrix.name === "rows" ? `Row ${row % 8} of matrix ${row >> 3}, column ${column}` : spelled(matrix.name, [row, column]);
     return `${where}: lane ${holder.lane}, ${this.register(matrix, holder.element)}`;
   }
 

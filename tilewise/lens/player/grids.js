@@ -117,7 +117,7 @@ class Shared {
       const count = Math.min(array.count, Math.max(0, left));
       left -= count;
       const box = make(this.boxes, "div", "array");
-      make(box, "h3", "", array.flat ? `${array.name}, ${times(array.count, "element")}` : `${array.name}, ${array.rows} × ${array.columns}`);
+      make(box, "h3", "", `${array.name}, ${dimensionsOf(array)}`);
       const grid = new Grid(box, {
         rows: Math.ceil(count / array.columns),
         columns: array.columns,
@@ -131,7 +131,7 @@ class Shared {
       }
       const fault = faultIn(recording, "shared", array.name);
       const shape = { ...array, leading: array.columns, flat: true };
-      const places = fault && new FaultPlaces(box, grid, shape, fault, `${array.name}[${fault.at}]`);
+      const places = fault && new FaultPlaces(box, grid, shape, fault, elementOf(array, fault.at));
       return { array, grid, count, places };
     });
   }

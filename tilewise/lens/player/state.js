@@ -38,6 +38,35 @@ function eachAccess(step, fn) {
   });
 }
 
+// An element as the source spells it: a[2][5], and f[3][0].x of a vector.
+const spelled = (name, index, component = "") => `${name}[${index.join("][")}]${component && `.${component}`}`;
+
+// An array's extents; none of one dimension.
+const extentsOf = (array) => array.extents || (array.flat ? [] : [array.rows, array.leading || array.columns]);
+
+// An array's extents in words; a vector has several values.
+function dimensionsOf(array) {
+  const what = array.components ? "vector" : "element";
+  if (array.flat) return times(array.count / (array.components || 1), what);
+  const extents = (array.extents || [array.rows, array.columns]).join(" × ");
+  return array.components ? `${extents} vectors` : extents;
+}
+
+// An array's element, by its number in row-major order: a value is a component of a vector. The first
+// index is what the others leave of a number outside the array.
+function elementOf(array, number, name = array.name) {
+  const many = array.components || 1;
+  let left = Math.floor(number / many);
+  const component = many > 1 ? "xyzw"[number - left * many] : "";
+  const index = [];
+  for (const extent of extentsOf(array).slice(1).reverse()) {
+    const next = Math.floor(left / extent);
+    index.unshift(left - next * extent);
+    left = next;
+  }
+  return spelled(name, [left, ...index], component);
+}
+
 const readsMemory = (step) => step.kind === "load" || step.kind === "atomic";
 const writesMemory = (step) => step.kind === "store" || step.kind === "atomic";
 
@@ -109,14 +138,7 @@ class Recording {
     const i = number - array.first;
     const row = Math.floor(i / array.columns);
     const column = i % array.columns;
-    const index = [];
-    let left = i;
-    for (const extent of (array.extents || (array.flat ? [] : [array.rows, array.columns])).slice(1).reverse()) {
-      index.unshift(left % extent);
-      left = Math.floor(left / extent);
-    }
-    const name = `${array.name}[${[left, ...index].join("][")}]`;
-    return { array, row, column, name, offset: array.offset + i * array.element };
+    return { array, row, column, name: elementOf(array, i), offset: array.offset + i * array.element };
   }
 
   array(name) {
@@ -144,9 +166,8 @@ class Recording {
   // A global element's name, as a[2][5].
   element(name, at) {
     const array = this.arrays.find((one) => one.name === name);
-    if (!array) return name ? `${name}[${at}]` : "global memory";
-    if (!array.leading || array.flat) return `${name}[${at}]`;
-    return `${name}[${Math.floor(at / array.leading)}][${at % array.leading}]`;
+    if (!array) return name ? spelled(name, [at]) : "global memory";
+    return elementOf(array, at);
   }
 
   // How many elements the block stores: as many threads an untiled product would take.

@@ -25,10 +25,7 @@ function whereIs([number, element], thread) {
 }
 
 // An element, a product's matrices by a capital letter.
-const nameOf = (array, at) => {
-  const { name } = recording.arrays[array];
-  return called(recording.arrays[array]) + recording.element(name, at).slice(name.length);
-};
+const nameOf = (array, at) => elementOf(recording.arrays[array], at, called(recording.arrays[array]));
 
 // The element of global memory that a byte of shared memory held at a step: {array, at}.
 function storedFrom(before, byte) {

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewise.lens.tours.run import Run
 from tilewise.lens.tours.stop import Stop, many
+from tilewise.shown import element, index_of
 
 
 def is_there(trace: Mapping[str, Any]) -> bool:
@@ -46,15 +47,15 @@ def stops(trace: Mapping[str, Any]) -> Iterator[Stop]:
     run = next((each for each in runs if each.stored & set(places)), runs[0])
     own = [i for i, at in enumerate(places) if at in run.stored]
     first = own[0] if own else 0
-    i, j = wrong["at"][first]
-    at = f"[{places[first]}]" if array.get("flat") else f"[{i}][{j}]"
+    extents = () if array.get("flat") else (array["rows"], array["leading"])
+    wrong_one = element(name, index_of(places[first], array.get("extents", extents)))
     value, right = wrong["computed"][first], wrong["right"][first]
     is_what = "was never written" if value is None else f"is {value}"
-    text = f"{told(trace)} {name}{at} {is_what}, and should be {right}."
+    text = f"{told(trace)} {wrong_one} {is_what}, and should be {right}."
     if len(wrong["at"]) > 1:
         which = "The first of this block's" if own else "The first"
         text = (
-            f"{told(trace)} {which}, {name}{at}, {is_what}, and should be {right}. Choose another "
+            f"{told(trace)} {which}, {wrong_one}, {is_what}, and should be {right}. Choose another "
             "to see what it should be."
         )
     yield Stop(
