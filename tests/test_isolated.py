@@ -211,7 +211,9 @@ ODD_ANSWERS = (
 def test_an_answer_that_is_none(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel('extern "C" __global__ void k() {}', "k")
     kernel.compile()
-    write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdin.buffer.read()"
+    # Without the flush, what is written would reach nobody before the process ends.
+    write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdout.flush()"
+    write += "; sys.stdin.buffer.read()"
     monkeypatch.setattr(starting, "_RUN", write)
     monkeypatch.setattr(forking, "can_fork", lambda: False)
     with pytest.raises(LaunchError, match="exit code 0, and its answer can't be read: "):
