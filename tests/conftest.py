@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partialmethod, wraps
 from types import FunctionType
 from typing import Any
@@ -87,6 +87,16 @@ def pytest_configure(config: pytest.Config) -> None:
             get_device("gpu")
         except DeviceUnavailableError as error:
             raise pytest.UsageError(f"--device gpu: {error}") from None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, which took a third of the time and found little."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
