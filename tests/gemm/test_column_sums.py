@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import held
+from reference import THOROUGH, examples, held
 
 from tilewise.devices import Device
 from tilewise.gemm.column_sums import DTYPES, ColumnSums, plan
@@ -54,6 +54,7 @@ def test_rows_of_whole_pieces(device: Device, dtype: str, m: int, n: int, cluste
     assert (asked.width, asked.cluster) == (16 // np.dtype(dtype_of(dtype)).itemsize, cluster)
 
 
+@examples(THOROUGH, quick=4)
 @given(st.data())
 def test_sums_of_any_matrix(device: Device, data: st.DataObject) -> None:
     m = data.draw(st.sampled_from([1, 2, 31, 32, 33, 63, 65, 128, 300]))

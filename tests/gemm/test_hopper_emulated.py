@@ -224,7 +224,7 @@ TILINGS = [
 OFF = st.tuples(st.integers(0, 7), st.integers(0, 7))
 
 
-@examples(16, quick=3)
+@examples(16, quick=2)
 @given(
     m=st.integers(1, 200),
     n=st.integers(1, 200),

@@ -50,13 +50,13 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 def every_tile_and_architecture() -> Iterator[Any]:
-    """Every tile for one architecture and of one dtype, in turn; the others are thorough."""
-    for name in NAMES:
+    """One tile of each rung, each for one architecture and dtype; the others are thorough."""
+    for place, name in enumerate(NAMES):
         each = rung(name)
         for tile, arch, dtype in combinations(each.tiles, ARCHITECTURES, HALVES):
             at = each.tiles.index(tile)
             is_its_turn = dtype == HALVES[at % 2] and arch == ("sm_80", "sm_120")[at % 2]
-            marks = () if is_its_turn else (thorough,)
+            marks = () if is_its_turn and at == place else (thorough,)
             name_of_case = f"{name}-{tile}-{arch}-{dtype}"
             yield pytest.param(each, tile, arch, dtype, id=name_of_case, marks=marks)
 

@@ -13,6 +13,7 @@ from tilewise.arrays import dispatched
 
 pytest.importorskip("torch", reason="MLPs are PyTorch's")
 
+from reference import THOROUGH, examples
 from within import DERIVATIVES, Within, exactly, of
 
 from tilewise.bench import model_checks
@@ -34,6 +35,7 @@ def on_emulator(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatched, "_answers", [answer])
 
 
+@examples(THOROUGH, quick=4)
 @given(st.data())
 def test_products_are_right(torch: Any, tw: Any, on_emulator: None, data: st.DataObject) -> None:
     """Of odd sizes, any dtype and any activation: forward, and backward with its derivative."""
