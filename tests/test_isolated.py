@@ -211,7 +211,7 @@ ODD_ANSWERS = (
 def test_an_answer_that_is_none(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = Kernel('extern "C" __global__ void k() {}', "k")
     kernel.compile()
-    # Without the flush, what is written would reach nobody before the process ends.
+    # Without the flush, the answer would not be sent before the process ends.
     write = f"import sys; sys.stdout.buffer.write(b'!' + {said!r}); sys.stdout.flush()"
     write += "; sys.stdin.buffer.read()"
     monkeypatch.setattr(starting, "_RUN", write)

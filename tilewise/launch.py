@@ -121,8 +121,8 @@ class Finding(Record):
     index : tuple of int or int or None
         The element's index in ``array``.
     component : str
-        The component of the element, such as ``"x"``, if it is of a vector type as ``float4`` and
-        not reached whole; else empty.
+        The component of the element, such as ``"x"``, if the element is a vector, such as a
+        ``float4``, and the access reaches only a part of it; else empty.
     count : int
         The number of the line's instructions that have the fault. Those of a loop that the compiler
         unrolled are one finding, whose other fields are those of the first.

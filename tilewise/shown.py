@@ -186,7 +186,7 @@ def element(
 ) -> str:
     """Return an element of an array as a kernel's language spells it.
 
-    It is ``x[3]``, ``tile[1][0]`` or ``f[3][0].x`` in CUDA C++, and ``tile[1, 0]`` in Python. An
+    In CUDA C++ that is ``x[3]``, ``tile[1][0]`` or ``f[3][0].x``, in Python ``tile[1, 0]``. An
     index may be a text, such as ``"0 to 3"``.
     """
     each = [str(one) for one in index]
@@ -197,7 +197,7 @@ def element(
 def index_of(number: Any, extents: Sequence[int]) -> tuple[Any, ...]:
     """Return an element's index in each dimension, in row-major order.
 
-    The first index has no bound: it is what the others leave of a number outside the array.
+    If the number is outside the array, only the first index is out of bounds.
 
     Parameters
     ----------

@@ -100,7 +100,7 @@ def test_what_counts_watches_or_measures_refuses_an_empty_product_and_says_why(
 
 
 def test_an_option_like_its_metavar_is_named() -> None:
-    """Without a name of its own, typer 0.27 makes an option ``--GPU`` of the metavar."""
+    """Of an option without a name, typer 0.27 makes ``--GPU``, by its metavar."""
     checked = []
     for command in COMMANDS:
         for name, hint in get_type_hints(command, include_extras=True).items():

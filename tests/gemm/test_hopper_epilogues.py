@@ -1,4 +1,4 @@
-"""Epilogues of the Hopper kernel: matrices that pass through the buffers in which D is staged."""
+"""Epilogues of the Hopper kernel: matrices that are staged in the buffers of D."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ M, N, K = 136, 264, 200
 
 @dataclass(frozen=True)
 class Residual:
-    """A matrix that is added: its dtype, and the elements ahead of it and between its lines."""
+    """A matrix that is added: its dtype, the elements before it, those between lines, its order."""
 
     dtype: str = "bfloat16"
     offset: int = 0

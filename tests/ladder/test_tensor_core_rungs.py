@@ -50,7 +50,7 @@ def dtype(request: pytest.FixtureRequest) -> str:
 
 
 def every_tile_and_architecture() -> Iterator[Any]:
-    """One tile of each rung, each for one architecture and dtype; the others are thorough."""
+    """All tiles, architectures and dtypes of each rung; all but one case are thorough."""
     for place, name in enumerate(NAMES):
         each = rung(name)
         for tile, arch, dtype in combinations(each.tiles, ARCHITECTURES, HALVES):

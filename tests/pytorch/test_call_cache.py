@@ -177,7 +177,7 @@ def test_any_calls(
 @pytest.mark.parametrize("function", ["mlp", "gated"])
 @pytest.mark.usefixtures("computing_gpu")
 def test_a_check_sees_the_products_of_cached_calls(torch: Any, tw: Any, function: str) -> None:
-    """Forward the two with an epilogue; in each of two backward passes that of the derivative."""
+    """Four have epilogues: two forward, and in each of two backward passes the derivative's."""
     from tilewise.bench import model_checks
 
     model = Model(torch, tw, np.random.default_rng(0), function)
@@ -393,7 +393,7 @@ def test_guards_do_not_depend_on_the_default_dtype(torch: Any, tw: Any) -> None:
 
 
 def test_calls_under_autocast_have_one_cache(torch: Any, tw: Any) -> None:
-    """That of the weight, and not one for each cast."""
+    """A weight has one cache, whether autocast is on or off, and its casts have none."""
     model = Model(torch, tw, np.random.default_rng(6), "mlp")
     layer = Model(torch, tw, np.random.default_rng(6), "linear")
     x = model.values(3, model.k)
@@ -414,7 +414,7 @@ def test_calls_under_autocast_have_one_cache(torch: Any, tw: Any) -> None:
 def test_any_calls_under_autocast(
     torch: Any, tw: Any, function: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever changes from call to call and from region to region, within a region too.
+    """Results are PyTorch's, whatever changes within a region of autocast and between regions.
 
     The values are so small that 16-bit sums are exact. PyTorch keeps the casts of weights within a
     region, and reads old values if a weight changes there; here it has to cast them in each call.
@@ -488,7 +488,7 @@ def test_any_calls_under_autocast(
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.usefixtures("computing_gpu")
 def test_weights_shared_in_a_region_and_between_threads(torch: Any, tw: Any, function: str) -> None:
-    """Each call adds to one gradient; another thread may leave its region, or have none."""
+    """All calls add to one gradient; other threads leave autocast's regions, or never enter one."""
     model = Model(torch, tw, np.random.default_rng(7), function, largest=1)
     leaves = [*model.weights, *model.biases]
     batches = [model.values(2, model.k) for _ in range(3)]
@@ -511,7 +511,7 @@ def test_weights_shared_in_a_region_and_between_threads(torch: Any, tw: Any, fun
 
 @pytest.mark.usefixtures("computing_gpu")
 def test_the_bias_of_a_layer_under_autocast(torch: Any, tw: Any) -> None:
-    """It is read as it is, and so is its gradient; a cached call excuses no wrong one elsewhere."""
+    """It and its gradient keep their dtype; outside of autocast, that dtype is still an error."""
     half = torch.bfloat16
     x, weight = torch.ones(257, 2), torch.nn.Parameter(torch.ones(3, 2, dtype=half))
     bias = torch.nn.Parameter(torch.full((3,), 1 / 256))
@@ -520,7 +520,7 @@ def test_the_bias_of_a_layer_under_autocast(torch: Any, tw: Any) -> None:
             y = tw.linear(x, weight, bias)
         (of_bias,) = torch.autograd.grad(y, bias, torch.ones_like(y))
         assert of_bias.dtype == torch.float32
-        assert of_bias.tolist() == [257.0] * 3  # which bfloat16 has not
+        assert of_bias.tolist() == [257.0] * 3  # bfloat16 can't represent 257
         with pytest.raises(TypeError, match=r"bias torch\.float32"):
             tw.linear(x.to(half), weight, bias)
     assert tw.linear.__globals__["_layers"][id(weight)].cached is not None

@@ -1,6 +1,6 @@
 """The operators of layers in graphs, and of their gradients: values, checks, repeated launches.
 
-On the GPU that is none, values are small whole numbers, so that every sum is exact.
+With the fake GPU, values are small whole numbers, so that every sum is exact.
 """
 
 from __future__ import annotations

@@ -125,8 +125,8 @@ def fused_shares(run: Callable[[], object]) -> dict[str, float]:
     Notes
     -----
     Each is held against float64 for the inputs that it was really given: those of MLPs forward, and
-    backward those whose epilogues are derivatives. Records of earlier calls are dropped, and none
-    are kept: a call like an earlier one would only launch, and its products would not be seen.
+    backward those whose epilogues are derivatives. Cached launches are forgotten, and none are
+    cached meanwhile: a call that repeats them asks for no product that could be looked at.
     """
     found: dict[str, float] = {}
     before = list(dispatched._answers)

@@ -8,8 +8,8 @@ from tilewise.epilogue import Traced
 from tilewise.places import ITEM_SIZES
 
 AROUND = 0.5
-"""The instructions for each element around the function, besides scaling and rounding, which a
-product without a function has too.
+"""The instructions for each element around the function, without those to scale and round it,
+which a product without a function has too.
 """
 ALONG, EACH = 0.5, 1.5
 """The instructions to read an operand that depends only on the row or only on the column, whose

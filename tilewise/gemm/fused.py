@@ -88,7 +88,7 @@ def _access(x: Strided) -> Access:
 class Text(NamedTuple):
     """A function as text for fused.cuh: its body, and the arrays that it reads and stores.
 
-    ``instructions`` are about those of an element.
+    ``instructions`` is about how many instructions an element takes.
     """
 
     body: str

@@ -38,8 +38,8 @@ class Place:
     said : str
         The name in sentences.
     extents : tuple of int
-        The extent of each dimension in memory: the last is ``leading``. Of one dimension, rows are
-        only how it is drawn.
+        The extent of each dimension in memory; the last is ``leading``. An array of one dimension
+        has rows only in the drawing.
     count : int
         The number of elements; for a matrix, all from the first to the last.
     """
@@ -67,7 +67,7 @@ class Place:
     def of(cls, name: str, array: Any) -> Place:
         """Return the place of a row-contiguous array on the emulator, its last dimension across.
 
-        It is taken for one of one dimension if its rows have no common distance.
+        It counts as one of one dimension if its strides are not those of an array with longer rows.
         """
         steps = [stride // array.dtype.itemsize for stride in array.strides]
         extents = _in_memory(array.shape, steps)
@@ -97,10 +97,10 @@ class Place:
 
 
 def _in_memory(shape: Sequence[int], steps: Sequence[int]) -> tuple[int, ...]:
-    """Return the extents in memory of an array, of which it may be a view with gaps behind rows.
+    """Return the extents of a row-contiguous array in memory, with the gaps between its rows.
 
-    They are empty if it has fewer than two dimensions, or if an element's number does not follow
-    from them.
+    ``steps`` are its strides in elements. The result is empty if the array has fewer than two
+    dimensions, or if no extents give its strides.
     """
     if len(shape) < 2 or 0 in shape:
         return tuple(shape) if len(shape) > 1 else ()
@@ -125,13 +125,14 @@ class Shared:
     name : str
     offset, bytes : int
     element : int
-        The bytes of a value, which is a cell in the drawing: of a vector, of a component.
+        The bytes of a value, which is a cell in the drawing: a component if elements are vectors.
     rows, columns : int
-        As it is drawn: columns are values.
+        Of the drawing; a column is one value wide.
     extents : tuple of int
-        The extent of each dimension. Of one dimension, rows exist only in the drawing.
+        The extent of each dimension, in elements. An array of one dimension has rows only in the
+        drawing.
     components : int
-        The values of an element: of ``float4`` 4, else 1.
+        The values of an element: 4 for ``float4``, and 1 for what is no vector.
     """
 
     name: str
@@ -402,7 +403,7 @@ def _where(extents: Sequence[int], at: npt.NDArray[np.int64]) -> str:
 
 
 def _slice(array: str, extents: Sequence[int], at: npt.NDArray[np.int64]) -> str:
-    """Return elements of an array of more dimensions, as ``x[2][0 to 3][0]``."""
+    """Return elements of an array of three or more dimensions, as ``x[2][0 to 3][0]``."""
     return element(array, (_runs(each, "of ")[0] for each in index_of(at, extents)))
 
 
@@ -415,7 +416,11 @@ def _span(name: str, numbers: npt.NDArray[np.int64]) -> str:
 
 
 def _runs(numbers: npt.NDArray[np.int64], from_: str) -> tuple[str, int]:
-    """Return numbers as runs, and how many runs there are; if they are many, how many numbers."""
+    """Return numbers in words, and how many runs of consecutive ones they have.
+
+    The words are the runs, as in ``0 to 3 and 8``. Of many runs they are how many numbers there
+    are, ``from_``, and the first and the last number.
+    """
     each = np.unique(numbers)
     starts = np.flatnonzero(np.diff(each, prepend=each[0] - 2) != 1)
     ends = np.append(starts[1:], len(each)) - 1

@@ -85,8 +85,9 @@ def aligned(g: Tensor, k: int) -> Tensor:
 
 def padded(g: Tensor) -> Tensor:
     """Return a copy with aligned rows by PyTorch's functions, for a graph."""
-    # Inductor gives the kernel that computes ``g`` these strides. With ``torch.nn.functional.pad``
-    # it would be another kernel, of a larger size than the sums of the rows that ``g`` depends on.
+    # Inductor has the kernel that computes ``g`` store it with these strides. The result of
+    # ``torch.nn.functional.pad`` would be computed by another kernel, because its rows are longer
+    # than those whose sums ``g`` depends on.
     pitch, strides = pitch_of(g.shape[-1]), [1]
     for extent in (pitch, *g.shape[-2:0:-1]):
         strides.insert(0, strides[0] * extent)

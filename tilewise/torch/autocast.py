@@ -1,4 +1,4 @@
-"""Autocast: where it is on, and the casts that it asks for."""
+"""Autocast: whether it is on, and the casts that it makes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tilewise.torch.transformed import PLAIN
 
 Tensor = Any
 AUTOCAST = ("cpu", "cuda")
-"""The types of devices that have it."""
+"""The types of devices that have autocast."""
 
 
 def is_under_autocast(x: Tensor) -> bool:
-    """Whether autocast casts what lies where ``x`` does."""
-    place = x.device.type  # PyTorch raises where a device has no autocast, as meta
+    """Return whether autocast is on for the device of ``x``."""
+    place = x.device.type  # PyTorch raises an error for a device without autocast, such as meta
     return place in AUTOCAST and bool(torch.is_autocast_enabled(place))
 
 
@@ -43,11 +43,11 @@ def _cast(x: Tensor, dtype: Any, place: str) -> Tensor:
 
 
 def casts(tensors: Sequence[Any]) -> tuple[str, list[Tensor]] | None:
-    """Return the type of the device whose autocast is on, and what it makes of a layer's matrices.
+    """Return the type of the device whose autocast is on, and a layer's matrices as it casts them.
 
-    None where autocast is off for the first tensor; and where it has to be told of the layer itself
-    and not of the casts, because a tensor's type, ``torch.jit.trace`` or a transformation of
-    ``torch.func`` sees its calls. Modes and graphs are to be excluded before.
+    The result is None if autocast is off for the first tensor's device. It is also None if a
+    tensor's type, ``torch.jit.trace`` or a transformation of ``torch.func`` sees the calls, because
+    it has to see the layer's call and not the casts. The caller has excluded modes and graphs.
     """
     if not PLAIN.issuperset(map(type, tensors)):
         return None
@@ -59,7 +59,7 @@ def casts(tensors: Sequence[Any]) -> tuple[str, list[Tensor]] | None:
 
 
 def without_autocast(place: str, function: Callable[..., Any], *args: Any) -> Any:
-    """Return ``function(*args)``, called with autocast off for a type of device, where it is on.
+    """Return ``function(*args)``, called with autocast off for a device type for which it is on.
 
     This does what ``with torch.autocast(place, enabled=False)`` does, in a sixth of its time.
     """

@@ -84,7 +84,10 @@ def _kernel(
 
 @lru_cache(maxsize=KEPT)
 def _stored(function: str, wanted: tuple[int, ...], arrays: int) -> tuple[Traced, bool]:
-    """Return the function that training stores, and whether only for it no kernel can store all."""
+    """Return the function with the results that training needs, and whether these are too many.
+
+    They are if a kernel can store the results of the function itself, but not the others as well.
+    """
     traced = read(function)
     are_too_many = fits(traced, (), arrays) and not fits(traced, wanted, arrays)
     return trained(traced, wanted).forward, are_too_many

@@ -32,7 +32,7 @@ from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
 _BIASED = Epilogue(lambda acc, bias: acc + bias)
-_LINEAR, _LINEAR_CAST = ("linear",), ("linear, cast",)  # the latter takes any bias
+_LINEAR, _CAST_LINEAR = ("linear",), ("linear, cast",)  # the latter with a bias of any dtype
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -72,7 +72,7 @@ def _linear(
     """Compute :func:`linear`.
 
     ``parameter`` is the weight that was given, by which the cached call is found. ``is_cast`` says
-    whether autocast has cast X and the weight, and the bias may have another dtype.
+    whether autocast has cast X and the weight; then the bias may have another dtype.
     """
     way = None
     if may_be_cached():
@@ -155,7 +155,7 @@ def _where_it_lies(
             return answer(x, weight, transpose_b=True, asked=asked, key=key)
 
     products = LookedUp()
-    result = products(_LINEAR_CAST if is_cast else _LINEAR, given, multiply)
+    result = products(_CAST_LINEAR if is_cast else _LINEAR, given, multiply)
     cache = _layers.of(parameter)
     is_by_columns = weight.stride(0) == 1 != weight.stride(1)
     facts = cache.backward, is_by_columns, None if bias is None else bias.dtype
@@ -197,8 +197,8 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         x, weight = x if needs_weight else None, weight if needs_x else None
-        cache, is_by_columns, of_sums = ctx.facts
-        kind = of_sums if needs_bias else None
+        cache, is_by_columns, dtype = ctx.facts
+        kind = dtype if needs_bias else None
         if is_unseen((of_d, x, weight)):
             return (*_gradients(cache, of_d, x, weight, kind, is_by_columns), None, None)
         of_bias = None if kind is None else _of_bias(of_d, kind)
@@ -261,7 +261,7 @@ def _gradients(
 
 
 def _of_bias(of_d: Tensor, kind: Any) -> Tensor:
-    """Return the gradient of the bias by that of the result, in the dtype of the bias."""
+    """Return the gradient of the bias from that of the result, in the dtype of the bias."""
     return column_sums(of_d, kind) if of_d.ndim > 1 else of_d.to(kind)
 
 

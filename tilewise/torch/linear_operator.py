@@ -1,7 +1,8 @@
-"""``tilewise::linear``, an operator of PyTorch's for a linear layer, and that of its gradients.
+"""``tilewise::linear`` and ``tilewise::linear_backward``: a linear layer in a graph.
 
-One operator computes the gradients of X and of the weight, because the host's time for a call is
-longer than that for a launch. It is part of graphs only, and no gradient of it is recorded.
+They are operators of PyTorch's. The latter computes the gradients of X and of the weight in one
+call, because the host takes longer to call an operator than to launch a kernel. Where autograd
+records its call, it records two calls of ``tilewise::matmul`` instead.
 
 References
 ----------
@@ -75,7 +76,7 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Raise an error for tensors that no linear layer has."""
+    """Raise an error if shapes, dtypes or devices don't fit a linear layer."""
     if weight.ndim != 2:
         raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
     result_of(x, [weight.mT], None, None, None)
@@ -193,7 +194,7 @@ def _shaped_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
 
 
 def _backward_recorded(keys: Any, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute the gradients by products that autograd can record, if it has to."""
+    """Compute the gradients, by products that autograd can record if it has to."""
     if torch.is_grad_enabled() and torch._C._any_requires_grad(g, x, weight):
         _check_gradient(g, x, weight)
         sides, again = Sides.of(x, weight, 1.0, False, True), torch.ops.tilewise.matmul

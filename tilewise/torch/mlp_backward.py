@@ -52,7 +52,9 @@ def _kernel(
     operands: Sequence[Tensor],
     function: str,
 ) -> list[Tensor]:
-    """Return the gradients of X, of down, of each weight, and of each of the first sums.
+    """Return the gradients of X, of down, of each weight, and of each weight's sums.
+
+    These sums are what the activation is a function of: X times the weight, and the bias.
 
     ``g`` is the gradient of the result. ``function`` is the text of the epilogue by which the
     gradients of the hidden values become those of the sums; ``operands`` are its operands.
@@ -77,7 +79,8 @@ def _kernel(
     cache = _caches.of((x.shape, down.shape, x.dtype, made))
     if cache.cached is None:
         _check(g, x, weights, down, hidden, operands)
-    are_hidden = tuple(each is hidden for each in operands)  # a cached call takes no tensor twice
+    # Each tensor is given once to a cached call, and the hidden values may be an operand as well.
+    are_hidden = tuple(each is hidden for each in operands)
     others = [each for each in operands if each is not hidden]
     given = (g, x, *weights, down, hidden, *others)
     found: list[Tensor] = with_cache(cache, (by_columns, are_hidden), given, compute)
@@ -92,7 +95,7 @@ def _check(
     hidden: Tensor,
     operands: Sequence[Tensor],
 ) -> None:
-    """Raise ValueError if shapes don't fit one another."""
+    """Raise an error if shapes don't fit one another."""
     lead, (n, h) = tuple(x.shape[:-1]), down.shape
     wanted = [("g", g, (*lead, n)), ("hidden", hidden, (*lead, h))]
     wanted += [("weight", w, (h, x.shape[-1])) for w in weights]
@@ -123,7 +126,7 @@ def _shaped(
 
 
 def _recorded(keys: Any, *args: Any) -> list[Tensor]:
-    """Refuse to be recorded, and call the operator below autograd."""
+    """Raise an error if autograd would record the operator, and else call it below autograd."""
     if torch.is_grad_enabled():
         g, x, weights, down, hidden, operands, _ = args
         if any(each.requires_grad for each in (g, x, *weights, down, hidden, *operands)):

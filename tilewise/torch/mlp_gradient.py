@@ -84,8 +84,8 @@ class Matmuls(NamedTuple):
     fused : callable
         A function: ``fused(a, b, c, asked)`` is A B + C with an epilogue that returns a tuple.
     at_once : callable or None
-        The operator that computes the products of all gradients where autograd does not record
-        them, as in graphs.
+        The operator that computes the products of all gradients in one call, in graphs. Autograd
+        can't record it.
     """
 
     matmul: Callable[..., Tensor]
@@ -232,6 +232,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
             and all((needs.x, needs.down, *needs.weights))
             and not torch.is_grad_enabled()
         ):
+            # One operator computes all products; here are the sums for the biases' gradients.
             function, names = facts.made.backward((0,))
             results = dict(zip(facts.made.stored, stored, strict=True))
             operands = [results[i] for _, i in names]

@@ -1,8 +1,8 @@
-"""The cached calls of an operator, which is called for all layers.
+"""The cached calls of an operator, which all layers of a graph share.
 
-In a graph that a compiler made, a layer's weight may be a new tensor at each call, so the cached
-call is found by shapes and dtypes: layers that are alike share one, because their launches differ
-by addresses alone.
+In a compiled graph a layer's weight may be a new tensor at each call, so the cached call is found
+by shapes and dtypes. Layers of the same shapes and dtypes share one, because their launches differ
+only in addresses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewise.torch.call_cache import LAYERS, CallCache
 
 
 class OperatorCaches(dict[Hashable, CallCache]):
-    """The cached call of each kind of call, by what the operator's kernel takes for its key.
+    """The cached call for each key, which the operator's kernel makes of shapes and dtypes.
 
     :meth:`tilewise.torch.call_cache.CachedCall.addresses` compares the tensors themselves.
     """

@@ -199,7 +199,7 @@ class Machine:
         return self.calls.storage(function, name)
 
     def global_place(self, owner: Allocation | None, address: int) -> Place:
-        """Return an address as an element of an allocation that it is in or beside."""
+        """Return an address as an element of an allocation, in bounds or not."""
         if owner is None:
             return Place(None)
         return Place(
@@ -217,7 +217,8 @@ class Machine:
         element, width : int
             The bytes of an accessed element, and of the whole access if it has several.
         start : int, optional
-            An offset in the variable; by default it is the one that the element is in or behind.
+            An offset in the variable of which it is an element, in bounds or not; by default the
+            variable is the one that ``offset`` is in or behind.
         """
         symbol, first = self.program.shared_variable(offset if start is None else start)
         name, component = "shared memory", ""

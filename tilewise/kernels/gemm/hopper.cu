@@ -292,8 +292,8 @@ hopper(
             }
             int previous = -1;
 #ifdef EPILOGUE
-            // The mainloop has three parts; ahead of the second one and of the third one, the function's
-            // operands are asked for.
+            // The mainloop has three parts. Before the second one, the function's operands start on their
+            // way to L2 and to the buffers; before the third one, they start to be loaded to registers.
             KeptRow kept;
             HeldBoxes held;
             int k_step = work.first;

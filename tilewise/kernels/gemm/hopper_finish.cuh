@@ -1,24 +1,26 @@
-// The caller's function of an epilogue on a tile's accumulators, before their stores or together with them.
+// Applies the caller's function of an epilogue to a tile's accumulators, before the stores or as part of them.
 //
 // A step applies the function to FUSED_BLOCKS groups of 8 columns. The loop over the steps is unrolled only where
 // the function is short and no step loads an operand: a tile runs its code once, and fetching more instructions
 // would take longer than running them.
 //
-// 16-bit elements that TMA stores go from the function straight to the warp's buffers (finish_by_tma). No memory
-// is waited for then, as far as operands are in place when the mainloop ends:
+// 16-bit elements that TMA stores go from the function straight to the warp's buffers (finish_by_tma). Two of the
+// operands are then on chip when the mainloop ends, so that the function does not wait for global memory:
 //
-// - the first one that is a 16-bit matrix and lies as D does is staged in the buffers of the elements of D that it
-//   belongs to: the first two boxes are copied there, and the next ones to registers if there are any to spare;
-// - the first one that is a row of 16-bit elements is kept in registers, and shuffles give each lane its own.
+// - the staged operand, the first that is a 16-bit matrix with the layout of D, is read from the buffers that D's
+//   elements go to: its first two boxes are copied there, and the next ones to registers if any are to spare;
+// - the kept operand, the first that is a row of 16-bit elements, is in registers, and shuffles give each lane its
+//   own elements.
 #pragma once
 #include "../ptx/cp_async.cuh"
 #include "hopper_store.cuh"
 
 #ifdef EPILOGUE
-constexpr bool THROUGH_BUFFERS = TMA_OUT && !OUT_FLOAT;  // D, from the function
+// Whether elements of D go from the function straight to the buffers of TMA's stores.
+constexpr bool THROUGH_BUFFERS = TMA_OUT && !OUT_FLOAT;
 constexpr int BOX_COLUMNS = THROUGH_BUFFERS ? OUT_COLUMNS : OUT_N;
 
-// The operand that comes through the buffers, or -1.
+// The operand that is staged in the buffers, or -1.
 constexpr int staged_operand() {
     int found = -1;
 #define ARRAY(i, T, ROW, COLUMN)                                                                  \
@@ -51,12 +53,12 @@ constexpr bool loads_nothing() {
 #undef ARRAY
     return found;
 }
-// Of the loop over steps: if it is unrolled, a step's accumulators need no copy. A function longer than GELU is not
-// worth the time to compile it.
+// Whether the loop over the steps is unrolled, so that a step's accumulators need no copy. For a function longer
+// than GELU, unrolling is not worth the time to compile it.
 constexpr bool IS_UNROLLED = THROUGH_BUFFERS && EPILOGUE_INSTRUCTIONS <= 20 && loads_nothing();
 
-// The k-steps before a tile's end from which on its operands are on their way to L2 and to the buffers, about 10
-// microseconds; and those from which on they are on their way to registers.
+// How many k-steps before the end of a tile's mainloop its operands start on their way to L2 and to the buffers,
+// about 10 microseconds; and how many before it they start to be loaded to registers.
 constexpr int OPERANDS_AHEAD = 8 + (1 << 19) / (BLOCK_M * BLOCK_N);
 constexpr int REGISTERS_AHEAD = 4 + (1 << 17) / (BLOCK_M * BLOCK_N);
 
@@ -189,7 +191,7 @@ struct Boxes {
         const int line = (OUT_COLUMN_MAJOR ? column_of(box) : row_of(box)) + of_box;
         const int at = (OUT_COLUMN_MAJOR ? row_of(box) : column_of(box)) + 8 * along;
         const u16* matrix = (const u16*)array.pointer + batch * array.batch_stride;
-        // D has whole pieces.
+        // A piece is inside D or outside it as a whole: TMA_OUT asks for lines of whole 16 bytes.
         return {matrix + line * pitch + at, swizzled<PIECES>(of_box, along), line < lines && at < length};
     }
     __device__ bool is_aligned(const Strided& array) const {
@@ -197,7 +199,7 @@ struct Boxes {
         return ((u64)array.pointer | 2 * (batch * array.batch_stride | pitch)) % 16 == 0;
     }
 
-    // Starts the copy of a box of the staged operand. What lies outside D is zeros.
+    // Starts the copy of a box of the staged operand, with zeros for what is outside D.
     __device__ void start(u32 buffer, int box, const Strided& array, const Out& out) const {
         const bool aligned = is_aligned(array);
 #pragma unroll 1
@@ -242,7 +244,7 @@ struct HeldBoxes {
         }
     }
 
-    // Puts a box to a buffer, or starts its copy there.
+    // Stores a box that registers hold to a buffer, or starts the copy of another there.
     __device__ void put(u32 buffer, int box, const Boxes& boxes, const Fused& fused, const Out& out) const {
         const Strided& array = fused.arrays[STAGED < 0 ? 0 : STAGED];
         if (box - 2 < COUNT && boxes.is_aligned(array)) {
@@ -272,14 +274,14 @@ struct KeptRow {
             }
         }
     }
-    // The pair of the thread's columns of the tile's ``block``th 8.
+    // The elements of the thread's two columns, of the tile's group ``block`` of 8 columns.
     __device__ u32 pair(int block, int lane) const {
         u32 x = pairs[0];
 #pragma unroll
         for (int i = 1; i < COUNT; ++i) {
             if (IS_UNROLLED) {
                 if (block / 8 == i) x = pairs[i];
-            } else {  // or the compiler puts the array to memory, to index it
+            } else {  // by asm, because the compiler would put the array to local memory to index it
                 asm("{ .reg .pred is_it; setp.eq.s32 is_it, %1, %2; selp.b32 %0, %3, %0, is_it; }"
                     : "+r"(x) : "r"(block / 8), "r"(i), "r"(pairs[i]));
             }
@@ -337,7 +339,7 @@ __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const Tensor
         float x[4 * Q];
         finish_step(sum, step, operands, spots(step), of_tile, fused, x);
         if (STAGED >= 0 && of_box == 0 && box > 0 && box + 1 < Boxes::COUNT) {
-            // The box before has had this step's time to leave its buffer.
+            // The box before had the time of this step to leave its buffer.
             if (lane == 0) tma_store_wait_group_read<0>();
             __syncwarp();
             held.put(boxes.buffers + (next ^ 1) * OUT_BYTES, box + 1, boxes, fused, of_tile);
@@ -353,8 +355,9 @@ __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const Tensor
             fence_proxy_async();
             __syncwarp();
             if (lane == 0) {
-                const int y = boxes.row_of(box), z = boxes.column_of(box);
-                tma_store(map, buffer, OUT_COLUMN_MAJOR ? y : z, OUT_COLUMN_MAJOR ? z : y, boxes.batch);
+                const int row = boxes.row_of(box), column = boxes.column_of(box);
+                tma_store(map, buffer, OUT_COLUMN_MAJOR ? row : column, OUT_COLUMN_MAJOR ? column : row,
+                          boxes.batch);
                 tma_store_commit_group();
             }
             next ^= 1;
@@ -362,8 +365,8 @@ __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const Tensor
     }
 }
 
-// Prefetches to L2, before the end of a tile's mainloop, the elements of an operand that its epilogue reads:
-// whole 16 bytes of a line by each thread.
+// Prefetches to L2, before the end of a tile's mainloop, the elements of an operand that its epilogue reads. Each
+// thread takes a line in turn, and of that the aligned pieces of 16 bytes.
 template <typename T, Step ROW, Step COLUMN>
 __device__ inline void prefetch_operand(const Strided& array, const Spot& at, int thread) {
     if (ROW != BY_ONE && COLUMN != BY_ONE) return;

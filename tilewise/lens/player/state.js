@@ -41,10 +41,10 @@ function eachAccess(step, fn) {
 // An element as the source spells it: a[2][5], and f[3][0].x of a vector.
 const spelled = (name, index, component = "") => `${name}[${index.join("][")}]${component && `.${component}`}`;
 
-// An array's extents; none of one dimension.
+// An array's extents, the outermost first; empty for an array of one dimension.
 const extentsOf = (array) => array.extents || (array.flat ? [] : [array.rows, array.leading || array.columns]);
 
-// An array's extents in words; a vector has several values.
+// An array's extents in words, in elements; a vector is one element of several values.
 function dimensionsOf(array) {
   const what = array.components ? "vector" : "element";
   if (array.flat) return times(array.count / (array.components || 1), what);
@@ -52,8 +52,8 @@ function dimensionsOf(array) {
   return array.components ? `${extents} vectors` : extents;
 }
 
-// An array's element, by its number in row-major order: a value is a component of a vector. The first
-// index is what the others leave of a number outside the array.
+// The name of a value of an array, by its number in row-major order; a value of a vector is a component.
+// If the number is outside the array, only the first index is out of bounds.
 function elementOf(array, number, name = array.name) {
   const many = array.components || 1;
   let left = Math.floor(number / many);

@@ -196,7 +196,7 @@ class SharedAccess:
         return found
 
     def _place(self, address: int, start: int | None = None) -> Place:
-        """Return an address as an element, of the variable that begins at ``start`` if given."""
+        """Return an address as an element of the variable at ``start``, or of the one it is in."""
         return self.machine.shared_place(address, self.dtype.itemsize, self.width, start=start)
 
     def _range(self, name: str) -> tuple[int, int]:

@@ -46,10 +46,10 @@ class SharedShapes:
         -------
         index : int or tuple of int
             An index along each dimension; a number if the array has one dimension or an unknown
-            shape. Where the array's elements are not known, or are smaller than the accessed ones,
-            it counts the latter.
+            shape. It counts accessed elements if the array's own are unknown or smaller.
         component : str
-            The component of a vector, unless the access reaches all of them; else empty.
+            The component, such as ``"x"``, if the element is a vector and the access reaches only
+            a part of it; else empty.
         """
         shape = self._shape(symbol)
         if shape is None or shape.element % element:

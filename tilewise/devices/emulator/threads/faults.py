@@ -39,13 +39,14 @@ class Place:
         The name of the array; None if it belongs to no array.
     index : int or tuple of int
     component : str
-        The component of an element of a vector type, such as ``"x"``; else empty.
+        The component, such as ``"x"``, if the element is a vector and only a part of it is meant;
+        else empty.
     space : str
         ``"global"`` or ``"shared"``.
     address : int
-        The address; of shared memory, the offset in the block's.
+        The address; in shared memory, the offset in the block's shared memory.
     in_python : bool
-        Whether the kernel is written in Python, and elements are spelled as there.
+        Whether the kernel is written in Python, so that its elements are spelled as in Python.
     """
 
     array: str | None
