@@ -310,3 +310,27 @@ def test_a_fault_far_away_is_drawn_at_the_edge(show: Open) -> None:
     assert tab.inner_text(".of-x .fault-place") == "✗ x[1000]: 937 elements past the last"
     grid, box = (tab.locator(f".of-x {x}").bounding_box() for x in (".grid", ".outside.own"))
     assert box["y"] - grid["y"] - grid["height"] < box["height"] + 1
+
+
+@pytest.mark.parametrize(
+    ("index", "name"),
+    [
+        ("32 + i", "s[32].z: 1 vector past the last"),
+        ("33 + i", "s[33].z: 2 vectors past the last"),
+        ("i - 2", "s[-2].z: 2 vectors before the first"),
+    ],
+)
+def test_what_is_outside_of_an_array_of_vectors_is_counted_in_vectors(
+    show: Open, index: str, name: str
+) -> None:
+    source = """
+    __global__ void k(int n, float* x) {
+        __shared__ float4 s[32];
+        int i = threadIdx.x;
+        s[i] = make_float4(x[i], 0, 0, 0);
+        __syncthreads();
+        x[i] = s[INDEX].z;
+    }"""
+    found = seen(source.replace("INDEX", index), "k", threads=32)
+    tab = show(found.trace.to_dict())
+    assert tab.inner_text("#shared .fault-place") == f"✗ {name}"

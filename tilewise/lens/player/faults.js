@@ -6,11 +6,13 @@ function faultIn(recording, space, name) {
   return fault && fault.space === space && fault.array === name ? fault : null;
 }
 
-// How far outside an element lies, in words; empty for one that lies inside.
-function beyond({ rows, columns, leading, flat, count }, at) {
+// How far outside a value's element lies, in words; empty for one that lies inside.
+function beyond({ rows, columns, leading, flat, count, components = 1 }, at) {
   if (flat) {
-    if (at < 0) return `${times(-at, "element")} before the first`;
-    return at < count ? "" : `${times(at - count + 1, "element")} past the last`;
+    const what = components > 1 ? "vector" : "element";
+    const [number, many] = [Math.floor(at / components), Math.floor(count / components)];
+    if (number < 0) return `${times(-number, what)} before the first`;
+    return number < many ? "" : `${times(number - many + 1, what)} past the last`;
   }
   const row = Math.floor(at / leading);
   if (row < 0) return `${times(-row, "row")} above the first`;
@@ -21,7 +23,7 @@ function beyond({ rows, columns, leading, flat, count }, at) {
 
 // The places of a fault in a grid: cells that are reached in it, and cells drawn around it.
 class FaultPlaces {
-  // ``array`` has rows, columns, leading, flat and count; a cell covers ``scale`` elements each way.
+  // ``array`` has rows, columns, leading, flat and count; a cell covers ``scale`` values each way.
   constructor(box, grid, array, fault, name, scale = 1) {
     this.grid = grid;
     this.fault = fault;
