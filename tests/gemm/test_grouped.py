@@ -23,7 +23,7 @@ from tilewise.devices import Device
 from tilewise.epilogue import trace
 from tilewise.gemm.chip import H200, known
 from tilewise.gemm.epilogue import Epilogue, Strided
-from tilewise.gemm.families.mma.tiles import TILES as MMA
+from tilewise.gemm.families.mma.tiles import SHALLOW as MMA
 from tilewise.gemm.families.mma.tiles import Tiles as MmaTiles
 from tilewise.gemm.grouped import general, hopper, mma, model
 from tilewise.gemm.grouped.product import Grouped

@@ -21,7 +21,7 @@ from tilewise.gemm.families.mma.kernel import (
     wide_reads,
 )
 from tilewise.gemm.families.mma.model import table_of
-from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
+from tilewise.gemm.families.mma.tiles import ITEM, SHALLOW, Tiles
 from tilewise.gemm.family import NO_RATES, FamilyOf, Offer
 from tilewise.gemm.grouped.hopper_family import GroupedHopper
 from tilewise.gemm.grouped.model import covered
@@ -37,9 +37,10 @@ from tilewise.precision import HALVES
 
 SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
 TABLES = 8  # bytes of shared memory for each group
-NARROW, SINGLE = TILES[3:8], TILES[3:6]
-"""The tiles for matrices whose copies take many registers (:func:`is_narrow`), and of them those
-for copies of single elements of both matrices.
+SINGLE = tuple(x for x in SHALLOW if str(x) in ("128x64x32", "64x128x32", "64x64x64"))
+NARROW = (*SINGLE, *(x for x in SHALLOW if str(x) in ("32x64x64", "64x32x64")))
+"""The tiles for copies of single elements of both matrices, and those for matrices whose copies
+take many registers (:func:`is_narrow`).
 """
 NARROW_RESIDENTS = 2
 """The most blocks of such tiles on a multiprocessor: each thread then has up to 255 registers."""
@@ -109,7 +110,7 @@ def objection(product: Grouped) -> str:
         return f"the inputs are {p.dtype}, not 16-bit"
     if p.groups > MOST_GROUPS:
         return f"there are {p.groups:,} groups, more than {MOST_GROUPS:,}"
-    if max(p.m, p.n, p.k, tile_count(p, TILES[-1])) > LARGEST:
+    if max(p.m, p.n, p.k, *(tile_count(p, x) for x in SHALLOW)) > LARGEST:
         return "it is too large"
     for name, x in zip("AB", matrices(p), strict=True):
         if x is None:
@@ -163,7 +164,7 @@ def best(product: Grouped, chip: Chip) -> Tiles:
 
 
 def is_narrow(a: Matrix, b: Matrix) -> bool:
-    """Return whether copies are of so few elements that kernels of some :data:`.TILES` would spill.
+    """Return whether copies are of so few elements that kernels of some tiles would spill.
 
     The addresses of copies of one or two elements take too many registers besides those that hold
     the bounds of a group. So do those of copies of four, if both matrices are copied so and the
@@ -175,7 +176,7 @@ def is_narrow(a: Matrix, b: Matrix) -> bool:
 
 def fitting(chip: Chip, most_groups: int, a: Matrix, b: Matrix) -> list[Tiles]:
     """Return the tiles that a multiprocessor has the shared memory and the registers for."""
-    tiles: Sequence[Tiles] = NARROW if is_narrow(a, b) else TILES
+    tiles: Sequence[Tiles] = NARROW if is_narrow(a, b) else SHALLOW
     if a.width == b.width == 1:
         tiles = SINGLE
     return [x for x in tiles if x.shared + TABLES * most_groups + 1024 <= chip.shared]

@@ -113,13 +113,20 @@ SHARES: dict[str, tuple[float, float]] = {
     "64x32x64": (0.297, 0.314),
     "16x128x64": (0.203, 0.219),
     "128x32x64": (0.335, 0.409),
+    "16x32x64": (0.163, 0.24),
+    "32x32x128": (0.28, 0.38),
+    "64x64x128": (0.44, 0.5),
+    "64x128x64": (0.56, 0.612),
+    "128x64x64": (0.56, 0.619),
 }
 """The shares of an H200's multiply-adds that one block of a multiprocessor reaches, and that as
 many blocks as it holds at once reach. The largest is what its tensor cores themselves reach, and
 where a share is less, the block waits for its tiles: the smaller they are, the more bytes of L2 a
 multiply-add takes. The two times overlap in part, as the root of the sum of their squares. On
 another GPU the tensor cores have their own rate, and a multiprocessor takes as many clocks as an
-H200's for its tiles."""
+H200's for its tiles. Those of :data:`~tilewise.gemm.families.mma.tiles.DEEP` are fitted to times of
+products of few rows on an H100, which hardly depend on the second share: that of 64x128x64 and of
+128x64x64 is their shallow tiles', and that of 64x64x128 little more than its shallow tiles'."""
 
 
 _READ = tuple(

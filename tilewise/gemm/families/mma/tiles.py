@@ -56,7 +56,7 @@ class Tiles:
         }  # fmt: skip
 
 
-TILES = (
+SHALLOW = (
     Tiles(128, 256, 32, 64, 64, 4, 1),
     Tiles(256, 128, 32, 64, 64, 4, 1),
     Tiles(128, 128, 32, 64, 64, 3, 2),
@@ -68,4 +68,16 @@ TILES = (
     Tiles(16, 128, 64, 16, 32, 4, 3),
     Tiles(128, 32, 64, 32, 32, 3, 3),
 )
+"""Tiles of which a multiprocessor holds several blocks, or one that computes much of D."""
+DEEP = (
+    Tiles(16, 32, 64, 16, 16, 8, 4),
+    Tiles(32, 32, 128, 16, 16, 4, 3),
+    Tiles(64, 64, 128, 32, 32, 3, 2),
+    Tiles(64, 128, 64, 32, 64, 4, 2),
+    Tiles(128, 64, 64, 64, 32, 4, 2),
+)
+"""Tiles of more bytes in flight per block, for products of so few tiles that a multiprocessor has
+one or two of them: such a block has to hide the latency of memory by itself.
+"""
+TILES = (*SHALLOW, *DEEP)
 """The tiles that the planner chooses from. 99 KB of shared memory hold a block of each."""
