@@ -16,7 +16,10 @@ template <int WIDTH, bool READS_C, typename P>
 __device__ inline void store_rows(const float* sums, const P& p, const Matrix<const OUTPUT>& c,
                                   const Matrix<OUTPUT>& d, unsigned batch, unsigned top, unsigned left,
                                   const Fused& fused) {
-    const unsigned at = threadIdx.x % 32 * WIDTH, y = at / WARP_N, x = at % WARP_N;
+    const unsigned at = threadIdx.x % 32 * WIDTH, x = at % WARP_N;
+    unsigned y = at / WARP_N;
+    // Eight lanes, which read at once, then have rows y and y + 2: those of y and y + 1 share banks.
+    if (WARP_N == 16 && WIDTH == PIECE) y = y & 4 | y << 1 & 2 | y >> 1 & 1;
     top += y, left += x;
     sums += y * PITCH + x;
     OUTPUT* to = d.at(top, left);
