@@ -63,6 +63,7 @@ class Mma(Family):
         for out, tiles in itertools.product(outs, model.table_of(chip).tiles):
             for a, b, unaligned in itertools.product(reads, reads, (False, True)):
                 fits = kernel.shared_of(tiles, a, b) + RESERVED_SHARED <= chip.shared
+                fits = fits and kernel.suits(tiles, a, b)
                 if fits and not kernel.spills(a, b, chip.capability):
                     yield kernel.kernel_of(dtype, out, tiles, a, b, chip.is_hopper, unaligned)
         yield from splitk.kernels(dtype, chip.is_hopper)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from tilewise.devices.limits import MAX_GRID
 from tilewise.gemm import fused, pack, splitk
-from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
+from tilewise.gemm.families.mma.tiles import DEEP, ITEM, TILES, Tiles
 from tilewise.gemm.layouts import TYPES, batched_matrix, layout
 from tilewise.gemm.product import WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan, Step
@@ -174,6 +174,15 @@ def spills(a: Matrix, b: Matrix, capability: int) -> bool:
     if capability >= NO_PAIRS:
         return bool(narrow)
     return len(narrow) == 2 and any(x.is_partial for x in narrow)
+
+
+def suits(tiles: Tiles, a: Matrix, b: Matrix) -> bool:
+    """Return whether tiles are for matrices that are read like this.
+
+    Those of :data:`~tilewise.gemm.families.mma.tiles.DEEP` are for 16-byte copies: the addresses of
+    narrower ones would take too many registers.
+    """
+    return tiles not in DEEP or min(a.width, b.width) == WIDTHS[0]
 
 
 def shared_of(tiles: Tiles, a: Matrix, b: Matrix) -> int:

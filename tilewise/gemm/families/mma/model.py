@@ -30,6 +30,7 @@ from tilewise.gemm.families.mma.kernel import (
     spills,
     stores_pieces,
     stores_words,
+    suits,
     swapped,
 )
 from tilewise.gemm.families.mma.tiles import ITEM, TILES, Tiles
@@ -339,12 +340,15 @@ def priced(product: Product, chip: Chip, table: Table | None = None) -> Priced:
     added = splitk.every(p.m, p.n, p.batch, ACCUMULATORS[p.dtype], parts, lanes, chip.memory)
     if p.parts > 1:
         parts, added = parts[1:], added[1:]
-    fits = np.array([[blocks_of(x, p) <= MAX_GRID[0]] for x in table.tiles])
     of_parts = np.where(parts > 1, MARGIN, 1.0)
     pairs = itertools.product(
         _readings(p.a, p.m, p, table), _readings(p.b.transposed, p.n, p, table)
     )
     readings = [(a, b) for a, b in pairs if not spills(a.matrix, b.matrix, chip.capability)]
+    fits = np.array([
+        [[blocks_of(x, p) <= MAX_GRID[0] and suits(x, a.matrix, b.matrix)] for x in table.tiles]
+        for a, b in readings
+    ])  # fmt: skip
     packing = np.array([
         a.seconds + b.seconds + table.costs.pack * (PACKED in (a.how, b.how))
         for a, b in readings
