@@ -24,7 +24,7 @@ from tilewise.gemm.families.mma import kernel
 from tilewise.gemm.families.mma.family import Mma
 from tilewise.gemm.families.mma.kernel import COPIED, PACKED, REALIGNED, WIDTHS, Matrix, Way
 from tilewise.gemm.families.mma.model import COSTS, SHARES, Table, priced, table_of
-from tilewise.gemm.families.mma.tiles import TILES, Tiles
+from tilewise.gemm.families.mma.tiles import DEEP, TILES, Tiles
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Operand, Product
 from tilewise.gemm.steps import Plan, execute
@@ -141,6 +141,17 @@ def test_longer_stores_are_hidden_where_a_multiprocessor_holds_several_blocks() 
         )
         assert ((hidden < bare) == (several & hides)).all()
         assert (hidden <= bare).all()
+
+
+def test_deep_tiles_are_for_few_rows_and_for_16_byte_copies() -> None:
+    asked = product(16, 4096, 4096, b=Operand(1, 4096))
+    found = priced(asked, A100)
+    assert found.way(found.best())[0].tiles in DEEP
+    narrow = product(16, 4096, 4092, a=Operand(4092, 1), b=Operand(1, 4092))
+    ways = priced(narrow, A100)
+    every = [ways.way(at)[0] for at in ways.ranked()]
+    assert {x.tiles for x in every if COPIED not in (x.a, x.b)} & {*DEEP}
+    assert not {x.tiles for x in every if COPIED in (x.a, x.b)} & {*DEEP}
 
 
 def test_a_choice_is_found_again() -> None:
