@@ -125,9 +125,9 @@ many blocks as it holds at once reach. The largest is what its tensor cores them
 where a share is less, the block waits for its tiles: the smaller they are, the more bytes of L2 a
 multiply-add takes. The two times overlap in part, as the root of the sum of their squares. On
 another GPU the tensor cores have their own rate, and a multiprocessor takes as many clocks as an
-H200's for its tiles. Those of :data:`~tilewise.gemm.families.mma.tiles.DEEP` are fitted to times of
-products of few rows on an H100, which hardly depend on the second share: that of 64x128x64 and of
-128x64x64 is their shallow tiles', and that of 64x64x128 little more than its shallow tiles'."""
+H200's for its tiles. Those of :data:`~tilewise.gemm.families.mma.tiles.DEEP` were chosen on times
+of products of few rows on an H100, which say little of the second share: it is taken from shallow
+tiles of about the same size."""
 
 
 _READ = tuple(
