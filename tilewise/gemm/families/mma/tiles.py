@@ -71,7 +71,6 @@ SHALLOW = (
 """Tiles of which a multiprocessor holds several blocks, or one that computes much of D."""
 DEEP = (
     Tiles(16, 32, 64, 16, 16, 8, 4),
-    Tiles(32, 32, 128, 16, 16, 4, 3),
     Tiles(64, 64, 128, 32, 32, 3, 2),
     Tiles(64, 128, 64, 32, 64, 4, 2),
     Tiles(128, 64, 64, 64, 32, 4, 2),
