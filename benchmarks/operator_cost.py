@@ -46,12 +46,15 @@ def works(device: str, dtype: Any) -> dict[str, Callable[[], object]]:
     text, made = written(activation), trained(activation, (0,)).backward((0,))
     derivative = written(made.function)
 
+    # No tensor is given twice: a cached call takes none twice.
+    down, down_bias, hidden = w.clone(), bias.clone(), x.clone()
+    kept = [x.clone() for _ in made.operands]
+
     def mlp_in_graph() -> object:
-        return operators.mlp.default(x, [w], [bias], w, bias, text, [0], True)
+        return operators.mlp.default(x, [w], [bias], down, down_bias, text, [0], True)
 
     def mlp_backward_in_graph() -> object:
-        kept = [out] * len(made.operands)
-        return operators.mlp_backward.default(of_d, x, [w], w, x, kept, derivative)
+        return operators.mlp_backward.default(of_d, x, [w], down, hidden, kept, derivative)
 
     def backward(function: Callable[[Any, Any], Any]) -> Callable[[], object]:
         return lambda: torch.autograd.grad(function(x, leaf), leaf, of_d)
