@@ -311,12 +311,12 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         r"no proxy fence \(fence.proxy.async\) after the write",
     ),
     (
-        "if (lane == 0) tma_store_wait_group_read<1>();",
+        "        if (lane == 0) tma_store_wait_group_read<1>();",
         "",
         RaceError,
         "after the read of a bulk copy",
     ),
-    ("release(previous);\n                previous", "previous", BarrierError, "nobody completes"),
+    ("if (previous >= 0) release(previous);", "", BarrierError, "nobody completes"),
     ("a_extent * LINE_BYTES) +", "a_extent * LINE_BYTES + 16) +", BarrierError, "nobody completes"),
 ]
 
@@ -324,7 +324,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
 @pytest.mark.parametrize(
     ("old", "new", "error", "words"),
     [
-        pytest.param(*fault, id=fault[0].split(";")[0], marks=[thorough] * (place % 3 > 0))
+        pytest.param(*fault, id=fault[0].split(";")[0].strip(), marks=[thorough] * (place % 3 > 0))
         for place, fault in enumerate(FAULTS)
     ],
 )

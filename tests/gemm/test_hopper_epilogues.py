@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fused_reference import Case, operand, run, strided
+from reference import held
 
 import tilewise as tw
 from tilewise.devices import Device
@@ -20,13 +21,14 @@ from tilewise.precision import dtype_of
 
 UNITS = 6  # multiprocessors: so few that each has several tiles
 M, N, K = 136, 264, 200
+DTYPE = "float16"  # of A, B and D; NumPy has bfloat16 only with ml_dtypes
 
 
 @dataclass(frozen=True)
 class Residual:
     """A matrix that is added: its dtype, the elements before it, those between lines, its order."""
 
-    dtype: str = "bfloat16"
+    dtype: str = DTYPE
     offset: int = 0
     padding: int = 0
     by_columns: bool = False
@@ -55,7 +57,7 @@ TILINGS = [
 ]
 RESIDUALS = [
     Residual(),
-    Residual("float16", padding=8),
+    *[Residual(dtype, padding=8) for dtype in held(["bfloat16"])],
     Residual(offset=8, padding=1),  # rows that are not 16-byte aligned
     Residual(offset=1),
     Residual("float32"),
@@ -100,7 +102,7 @@ def check(device: Device, tiling: Tiling, residual: Residual, function: Any) -> 
     plain = Residual()
 
     def matrices(rows: int, columns: int) -> tuple[Any, Any]:
-        flat = rng.standard_normal(batch * rows * columns).astype(dtype_of("bfloat16"))
+        flat = rng.standard_normal(batch * rows * columns).astype(dtype_of(DTYPE))
         return flat, flat.reshape(batch, rows, columns)
 
     traced = trace(function, tuple(function.__code__.co_varnames[1:]))
@@ -124,7 +126,5 @@ def check(device: Device, tiling: Tiling, residual: Residual, function: Any) -> 
         results.append(strided(arrays[f"result {i}"][1], plain.dtype))
     a, b, d = (operand(arrays[name][1]) for name in "abd")
     epilogue = Epilogue(traced, tuple(inputs), tuple(results))
-    asked = Product(
-        M, N, K, batch, "bfloat16", "bfloat16", -1.5, 0.0, a, b, None, d, epilogue
-    )  # fmt: skip
+    asked = Product(M, N, K, batch, DTYPE, DTYPE, -1.5, 0.0, a, b, None, d, epilogue)
     run(Case(asked, arrays, operands), hopper.plan(asked, UNITS, tiling), device)
