@@ -380,7 +380,7 @@ def test_reads_of_what_nobody_wrote(emulator: Device) -> None:
                      : "r"((unsigned)__cvta_generic_to_shared(there)) : "memory");
         out[threadIdx.x] = a[0];
     }"""
-    with pytest.raises(UninitializedReadError, match=r"reads there\[152\] in shared memory"):
+    with pytest.raises(UninitializedReadError, match=r"reads there\[76\] in shared memory"):
         Kernel(source, "lacks").launch(1, 32, (np.zeros(32, np.uint32),), device=emulator)
 
 
