@@ -329,3 +329,14 @@ def test_a_call_like_an_earlier_one_is_not_planned(
     monkeypatch.setattr(repeat, "look", planned)
     for _ in range(3):
         call()
+
+
+@pytest.mark.usefixtures("computing_gpu")
+def test_a_bias_of_another_dtype_is_refused_after_the_operator_took_it(torch: Any, tw: Any) -> None:
+    """In a graph under autocast a bias may have another dtype; outside of both it may not."""
+    x, w = whole(torch, 3, 4, dtype="bfloat16"), whole(torch, 5, 4, dtype="bfloat16")
+    bias = whole(torch, 5)
+    for _ in range(3):
+        torch.ops.tilewise.linear(x, w, bias)
+    with pytest.raises(TypeError, match="bias"):
+        tw.linear(x, w, bias)

@@ -155,6 +155,12 @@ class Matmul(torch.autograd.Function):  # type: ignore[misc]
         return of_a, of_b, of_c, None, None, None, None, None, None
 
 
+def empty_gradient(x: Tensor, weight: Tensor) -> Tensor:
+    """Return a weight's gradient without values, like ``x``; column-major if the weight is."""
+    n, k = weight.shape
+    return x.new_empty((k, n)).mT if is_by_columns(weight) else x.new_empty((n, k))
+
+
 def is_by_columns(x: Tensor) -> bool:
     """Return whether a tensor's matrices are column-major."""
     return bool(x.ndim > 1 and x.stride(-2) == 1 and x.stride(-1) != 1)

@@ -9,7 +9,6 @@ import torch
 from tilewise.arrays.dispatched import DIRECT, RECORDED, answer, route
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
-from tilewise.epilogue import Epilogue
 from tilewise.torch.aligned import aligned
 from tilewise.torch.autocast import any_autocast, cast, casts, is_under_autocast, without_autocast
 from tilewise.torch.call_cache import (
@@ -26,13 +25,12 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
-from tilewise.torch.linear_operator import OPERATOR
+from tilewise.torch.linear_operator import BIASED, OPERATOR, WITH_ANY_BIAS
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
-_BIASED = Epilogue(lambda acc, bias: acc + bias)
-_LINEAR, _CAST_LINEAR = ("linear",), ("linear, cast",)  # the latter with a bias of any dtype
+_LINEAR = ("linear",)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -101,7 +99,7 @@ def _linear(
     if bias is None:
         return matmul(x, weight, transpose_b=True)
     # The bias is added to the accumulators, so that 16-bit results are rounded once.
-    return matmul(x, weight, transpose_b=True, epilogue=_BIASED, bias=bias)
+    return matmul(x, weight, transpose_b=True, epilogue=BIASED, bias=bias)
 
 
 def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False) -> None:
@@ -150,12 +148,12 @@ def _where_it_lies(
 
     def multiply(*_: Tensor, key: Key | None) -> Tensor:
         check(x, weight, bias, is_cast)
-        asked = None if bias is None else Asked(_BIASED.traced, (bias,))
+        asked = None if bias is None else Asked(BIASED.traced, (bias,))
         with torch.no_grad():
             return answer(x, weight, transpose_b=True, asked=asked, key=key)
 
     products = LookedUp()
-    result = products(_CAST_LINEAR if is_cast else _LINEAR, given, multiply)
+    result = products(WITH_ANY_BIAS if is_cast else _LINEAR, given, multiply)
     cache = _layers.of(parameter)
     is_by_columns = weight.stride(0) == 1 != weight.stride(1)
     facts = cache.backward, is_by_columns, None if bias is None else bias.dtype

@@ -33,13 +33,16 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.fused import reduced
 from tilewise.torch.fused_operator import result_of
-from tilewise.torch.gradient import Sides, is_by_columns
+from tilewise.torch.gradient import Sides, empty_gradient, is_by_columns
 from tilewise.torch.operator_cache import OperatorCaches
 from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
-_BIASED = Epilogue(lambda acc, bias: acc + bias).traced
-_LINEAR = ("linear",)
+BIASED = Epilogue(lambda acc, bias: acc + bias)
+WITH_ANY_BIAS = ("linear, with a bias of any dtype",)
+"""The key of a layer's product whose bias may have another dtype than X, in
+:class:`~tilewise.torch.call_cache.LookedUp`.
+"""
 
 _library = torch.library.Library("tilewise", "FRAGMENT")
 # Positional arguments without default values take the dispatcher the least time.
@@ -66,11 +69,11 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
     def multiply(*_: Tensor, key: Key | None) -> Tensor:
         _check(x, weight, bias)
-        asked = None if bias is None else Asked(_BIASED, (bias,))
+        asked = None if bias is None else Asked(BIASED.traced, (bias,))
         return answer(x, weight, transpose_b=True, asked=asked, key=key)
 
     products = LookedUp()
-    result = products(_LINEAR, given, multiply)
+    result = products(WITH_ANY_BIAS, given, multiply)
     cache.learn(None, given, products.records)
     return result
 
@@ -188,9 +191,7 @@ def _check_gradient(g: Tensor, x: Tensor, weight: Tensor) -> None:
 def _shaped_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Return gradients without values, for graphs."""
     _check_gradient(g, x, weight)
-    n, k = weight.shape
-    of_weight = x.new_empty((k, n)).mT if is_by_columns(weight) else x.new_empty((n, k))
-    return x.new_empty(x.shape), of_weight
+    return x.new_empty(x.shape), empty_gradient(x, weight)
 
 
 def _backward_recorded(keys: Any, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,7 +27,7 @@ from tilewise.torch.call_cache import (
     gradient_of_x,
     with_cache,
 )
-from tilewise.torch.gradient import is_by_columns
+from tilewise.torch.gradient import empty_gradient, is_by_columns
 from tilewise.torch.mlp_gradient import OF_SUMS
 from tilewise.torch.operator_cache import OperatorCaches
 
@@ -116,13 +116,9 @@ def _shaped(
 ) -> list[Tensor]:
     """Return gradients without values, for graphs."""
     _check(g, x, weights, down, hidden, operands)
-
-    def like(weight: Tensor) -> Tensor:
-        n, k = weight.shape
-        return x.new_empty((k, n)).mT if is_by_columns(weight) else x.new_empty((n, k))
-
     of_sums = [x.new_empty(hidden.shape) for _ in read(function).results]
-    return [x.new_empty(x.shape), like(down), *map(like, weights), *of_sums]
+    of_weights = [empty_gradient(x, each) for each in (down, *weights)]
+    return [x.new_empty(x.shape), *of_weights, *of_sums]
 
 
 def _recorded(keys: Any, *args: Any) -> list[Tensor]:

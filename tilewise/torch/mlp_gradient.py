@@ -16,7 +16,7 @@ import torch
 from tilewise.arrays.dispatched import answer
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.repeat import Key
-from tilewise.epilogue import Epilogue
+from tilewise.epilogue import Epilogue, Traced
 from tilewise.epilogue.derivative import Trained
 from tilewise.epilogue.written import written
 from tilewise.gemm.pack import ALIGNED
@@ -233,9 +233,7 @@ class Mlp(torch.autograd.Function):  # type: ignore[misc]
             and not torch.is_grad_enabled()
         ):
             # One operator computes all products; here are the sums for the biases' gradients.
-            function, names = facts.made.backward((0,))
-            results = dict(zip(facts.made.stored, stored, strict=True))
-            operands = [results[i] for _, i in names]
+            function, operands = _derivative(facts.made, stored)
             text = written(function)
             of_x, of_down, *others = at_once(of_y, x, weights, down, hidden, operands, text)
             last = () if facts.layers.down_bias is None else (of_down_bias,)
@@ -264,6 +262,16 @@ _BEFORE = 2  # arguments of Mlp.forward before the tensors
 HIDDEN, DOWN, OF_SUMS = "hidden", "down", "of sums"
 
 
+def _derivative(made: Trained, stored: Sequence[Tensor]) -> tuple[Traced, tuple[Tensor, ...]]:
+    """Return the epilogue that makes gradients of the sums of those of the hidden values alone.
+
+    Its operands come with it, from what the forward pass stored.
+    """
+    function, names = made.backward((0,))
+    results = dict(zip(made.stored, stored, strict=True))
+    return function, tuple(results[i] for _, i in names)
+
+
 def _at_once(
     facts: Facts,
     needs: Layers,
@@ -277,9 +285,7 @@ def _at_once(
     """Return the gradients of the tensors by kernels, where autograd does not record them."""
     made, (n, h) = facts.made, facts.last.shapes[1]
     are_sums_needed = bool(needs.x or any(needs.weights) or any(needs.biases))
-    function, names = made.backward((0,))
-    results = dict(zip(made.stored, stored, strict=True))
-    operands = tuple(results[i] for _, i in names)
+    function, operands = _derivative(made, stored)
     of_down_bias, g = None, of_y
     if n % ALIGNED and needs.down and are_sums_needed:
         g = facts.last.aligned(of_y)
