@@ -314,7 +314,7 @@ def test_linear_layers(torch: Any, tw: Any, dtype: str, has_bias: bool) -> None:
 def test_a_layer_after_a_product_like_it(torch: Any, tw: Any) -> None:
     """What a product takes and a layer does not is refused, though the product is known."""
     x, w, bias = torch.randn(3, 2, 5), torch.randn(3, 4, 5), torch.randn(2, 4)
-    biased = tw.linear.__globals__["_BIASED"]
+    biased = tw.linear.__globals__["BIASED"]
     for _ in range(2):
         matmul(x, w, transpose_b=True)
         matmul(x, w, transpose_b=True, epilogue=biased, bias=bias)
