@@ -25,8 +25,8 @@ LEFT_OUT = frozenset(
         "limits", "tried",
     }
 )  # fmt: skip
-# In rows of this list, ``batch`` is the number of sequences, and is kept.
-OF_BATCHES = "decoding"
+# In rows of these lists, ``batch`` is a number that the row is of, and is kept.
+OF_BATCHES = frozenset({"decoding", "batches"})
 DIGITS = 8
 
 
@@ -42,7 +42,7 @@ def kept(record: dict[str, Any]) -> dict[str, Any]:
 
 def row_kept(row: dict[str, Any], of: str = "") -> dict[str, Any]:
     """Return a row in the kept form; the emulator's counts only if they are not the hardware's."""
-    left_out = LEFT_OUT - {"batch"} if of == OF_BATCHES else LEFT_OUT
+    left_out = LEFT_OUT - {"batch"} if of in OF_BATCHES else LEFT_OUT
     found = {name: short(x) for name, x in row.items() if name not in left_out}
     if "emulator" in row and "hardware" in row:
         there = row["hardware"]

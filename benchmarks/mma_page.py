@@ -2,7 +2,7 @@
 
     python benchmarks/mma_page.py
 
-The records are ``benchmarks/results/mma_*_h100.json``, as ``benchmarks/mma_products.py`` writes
+The records are ``benchmarks/results/mma_*_h200.json``, as ``benchmarks/mma_products.py`` writes
 them. The tables have CUTLASS if each row of a record has a time of it.
 """
 
@@ -20,7 +20,7 @@ from tilewise.bench.suites import SUITES
 from tilewise.bench.summary import geometric_mean
 
 PAGE = DOCS / "performance-mma.md"
-RECORDS = tuple(RESULTS / f"mma_{name}_h100.json" for name in ("suites", "random", "random_8"))
+RECORDS = tuple(RESULTS / f"mma_{name}_h200.json" for name in ("suites", "random", "random_8"))
 PAGES = {PAGE: RECORDS}
 LARGE = 4096  # rows of the square products that count as large
 
@@ -33,7 +33,7 @@ Row = Mapping[str, Any]
 HEAD = """\
 # 16-bit products by mma.sync
 
-<!-- Written by benchmarks/mma_page.py from benchmarks/results/mma_*_h100.json. -->
+<!-- Written by benchmarks/mma_page.py from benchmarks/results/mma_*_h200.json. -->
 
 On GPUs without Hopper's own instructions, from Ampere on, tilewise multiplies float16 and bfloat16
 by `mma.sync` and `cp.async`. This page compares that kernel with Triton's and CUTLASS's.
