@@ -144,7 +144,9 @@ def browser() -> Iterator[Any]:
         try:
             # With no path, the browser that playwright installed. No sandbox: in a container, as
             # root, chromium starts in no other way.
-            found = play.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+            found = play.chromium.launch(
+                executable_path=chromium, args=["--no-sandbox"], timeout=300_000
+            )
         except api.Error:
             if chromium is not None:
                 raise

@@ -113,17 +113,24 @@ class CheckError(TilewiseError):
     ----------
     findings : sequence of Finding
         The findings, the first one first; the message shows the first few.
+    stopped : str
+        Why a launch that went on after its first finding did not come to its end; empty if it did,
+        or if it did not go on.
     """
 
-    def __init__(self, findings: tuple[Finding, ...]) -> None:
-        self.findings = findings
-        shown = in_groups(findings)
-        if len(shown) > MOST_SHOWN:
-            shown[MOST_SHOWN:] = [f"... and {len(shown) - MOST_SHOWN} more"]
-        super().__init__("\n".join(shown))
+    def __init__(self, findings: tuple[Finding, ...], stopped: str = "") -> None:
+        self.findings, self.stopped = findings, stopped
+        super().__init__(self.text(MOST_SHOWN))
+
+    def text(self, most: int | None = None) -> str:
+        """Return the message with at most so many groups of findings; by default with all."""
+        shown = in_groups(self.findings)
+        if most is not None and len(shown) > most:
+            shown[most:] = [f"... and {len(shown) - most} more"]
+        return "\n".join(filter(None, (*shown, self.stopped)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.findings,)
+        return type(self), (self.findings, self.stopped)
 
 
 class MemoryAccessError(CheckError):

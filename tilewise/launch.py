@@ -207,6 +207,9 @@ class Launch(Shown):
         Whether the launch may start on a GPU before the kernel ahead of it in the stream has ended.
         The kernel itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide,
         "Programmatic Dependent Launch and Synchronization").
+    after_fault : float
+        The seconds that a launch on the emulator goes on after the first finding, to look for
+        others, where ``checks`` is ``"raise"`` or ``"strict"``; the error has all of them.
     global_races : bool
         Whether the emulator looks for races in global memory too, which takes time and memory.
     limits : Limits or None
@@ -233,6 +236,7 @@ class Launch(Shown):
     module: Module | None = None
     cooperative: bool = False
     counts: bool = True
+    after_fault: float = 0.0
 
     def _summary(self) -> str:
         shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""

@@ -114,6 +114,7 @@ class Launchable(ABC):
         isolated: bool = False,
         cooperative: bool = False,
         counts: bool = True,
+        after_fault: float = 0.0,
     ) -> LaunchReport:
         """Compile the kernel, launch it, wait for it, and return a report.
 
@@ -149,6 +150,9 @@ class Launchable(ABC):
             counters; arrays and findings are the same, and it takes less time. ptxas makes no
             machine code then, so what only ptxas refuses is not found, for example a block with too
             many registers.
+        after_fault : float
+            The seconds that the emulator goes on after the first finding, to look for others, if
+            ``checks`` is ``"raise"`` or ``"strict"``: the error has all of them.
 
         Raises
         ------
@@ -160,10 +164,13 @@ class Launchable(ABC):
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
+        if not after_fault >= 0:
+            raise ValueError(f"after_fault is {after_fault!r}; it takes seconds, at least 0")
         place = self.place(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
             global_races=global_races, limits=self.limits, cooperative=cooperative, counts=counts,
+            after_fault=after_fault,
         )  # fmt: skip
         compiled = self.compiled_on(place, counts)
         # Most kernels have no variables, and are launched often.

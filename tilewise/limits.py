@@ -69,3 +69,6 @@ class Limits:
                     f"{each.name} is {shown}; it must be at most {MOST[each.name]:,}, or None for "
                     "no limit"
                 )
+
+
+NO_LIMITS = Limits(seconds=None, instructions=None, memory=None, output=None)

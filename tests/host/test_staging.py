@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -100,3 +103,81 @@ def test_copies_and_their_errors() -> None:
     before = threading.active_count()
     copiers.close()
     assert threading.active_count() == before - 3
+
+
+def interrupted(call: Callable[..., Any], at: int, *, after: bool = False) -> Callable[..., Any]:
+    """Return a function whose call number ``at`` is interrupted by Ctrl-C, before or after it."""
+    calls = count()
+
+    def called(*args: Any) -> Any:
+        is_interrupted = next(calls) == at
+        if is_interrupted and not after:
+            raise KeyboardInterrupt
+        found = call(*args)
+        if is_interrupted:
+            raise KeyboardInterrupt
+        return found
+
+    return called
+
+
+def copying() -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == "tilewise copies"]
+
+
+def assert_soon(is_so: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("at", [0, 3, 15])
+@pytest.mark.parametrize("after", [False, True])
+def test_threads_end_if_their_pools_beginning_is_interrupted(
+    monkeypatch: pytest.MonkeyPatch, at: int, after: bool
+) -> None:
+    before = copying()
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            threading.Thread, "start", interrupted(threading.Thread.start, at, after=after)
+        )
+        with pytest.raises(KeyboardInterrupt):
+            Copiers(16)
+        assert len(copying()) == len(before) + at + after
+    gc.collect()  # the error's traceback referred to the pool
+    assert_soon(lambda: copying() == before)
+
+
+def test_threads_end_when_nothing_refers_to_their_pool() -> None:
+    before = copying()
+    copiers = Copiers(4)
+    to = np.zeros(10)
+    progress = copiers.copy(to, np.ones(10))
+    del copiers
+    progress.wait()
+    assert to.all()
+    assert_soon(lambda: copying() == before)
+
+
+def test_what_is_lent_when_ctrl_c_comes_is_not_busy_for_ever(
+    kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, before = FakeGpu(), copying()
+    kept.copiers()
+
+    class Interrupting(dict[Any, Any]):
+        def get(self, *_: Any) -> Any:
+            raise KeyboardInterrupt
+
+        setdefault = get
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kept, "_idle", Interrupting())
+        for _ in range(staging.MOST_CHANNELS):
+            with pytest.raises(KeyboardInterrupt), kept.channel(gpu):
+                pass
+    with kept.channel(gpu), kept.channel(gpu):
+        pass
+    kept.free()
+    assert copying() == before

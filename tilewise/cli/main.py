@@ -165,7 +165,9 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
     except UsageError as error:
         commands = [each.__name__ for each in COMMANDS]
         return _fail(error, sentence(error, words, commands), BAD, words, help_of(words, commands))
-    except (CheckError, KernelAssertError, LimitError) as error:
+    except CheckError as error:
+        return _fail(error, error.text(), WRONG, words)
+    except (KernelAssertError, LimitError) as error:
         return _fail(error, str(error), WRONG, words)
     except ImportError as error:
         return _fail(error, f"{error}", BAD, words, DOCTOR)

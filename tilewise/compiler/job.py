@@ -26,7 +26,7 @@ from tilewise.compiler.pasted import check_given
 from tilewise.compiler.request import Request
 from tilewise.compiler.source_files import MOST_BYTES
 from tilewise.errors import CompileError
-from tilewise.limits import Limits
+from tilewise.limits import NO_LIMITS
 
 _OF_PTXAS = "--ptxas-options=-v"
 _FIXED_OPTIONS = (
@@ -41,7 +41,6 @@ _MACROS_ANEW = "--diag-suppress=47"  # a macro that is defined anew with another
 _LINES = "--generate-line-info"
 # NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
 _MINIMAL = "--minimal"
-_NO_LIMITS = Limits(seconds=None, instructions=None, memory=None, output=None)
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class Job:
         def run_apart() -> nvrtc.Output:
             return apart.run(
                 gathered.source, self.file, options, name, gathered.headers,
-                limits=limits or _NO_LIMITS, is_trusted=is_trusted, must_close=gathered.is_doubtful,
+                limits=limits or NO_LIMITS, is_trusted=is_trusted, must_close=gathered.is_doubtful,
                 clock=self.clock, folders=gathered.folders,
             )  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -60,8 +61,14 @@ class Copying:
         self._ended.wait()
 
 
+Tasks = queue.SimpleQueue[tuple[Copying, Array, Array] | None]
+
+
 class Copiers:
     """A pool of threads that copy.
+
+    The threads end with the pool, even if Ctrl-C interrupts its beginning or its end: they refer to
+    its queue alone, and are told to end when nothing refers to the pool any more.
 
     Parameters
     ----------
@@ -70,9 +77,11 @@ class Copiers:
     """
 
     def __init__(self, count: int) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Copying, Array, Array] | None] = queue.SimpleQueue()
+        self._tasks: Tasks = queue.SimpleQueue()
+        self._end = weakref.finalize(self, _end, self._tasks, count)
+        self._end.atexit = False
         self._threads = [
-            threading.Thread(target=self._work, name="tilewise copies", daemon=True)
+            threading.Thread(target=_work, args=(self._tasks,), name="tilewise copies", daemon=True)
             for _ in range(count)
         ]
         for thread in self._threads:
@@ -92,16 +101,23 @@ class Copiers:
 
     def close(self) -> None:
         """End the threads when they have finished their tasks."""
-        for _ in self._threads:
-            self._tasks.put(None)
+        self._end()
         for thread in self._threads:
             thread.join()
 
-    def _work(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            copying, to, source = task
-            copying.do(to, source)
-            del task, copying, to, source  # so that a waiting thread keeps no array alive
+
+def _work(tasks: Tasks) -> None:
+    """Carry out tasks until one of them is None."""
+    while (task := tasks.get()) is not None:
+        copying, to, source = task
+        copying.do(to, source)
+        del task, copying, to, source  # so that a waiting thread keeps no array alive
+
+
+def _end(tasks: Tasks, count: int) -> None:
+    """Tell the threads to end when they have finished the tasks before."""
+    for _ in range(count):
+        tasks.put(None)
 
 
 def _shares(to: Array, source: Array) -> Iterator[tuple[Array, Array]]:

@@ -25,35 +25,37 @@ class _Staging:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._idle: dict[Gpu, list[GpuChannel]] = {}
-        self._busy: dict[Gpu, int] = {}
+        self._busy: dict[Gpu, set[object]] = {}  # the loans of its channels
         self._copiers: Copiers | None = None
 
     @contextmanager
     def channel(self, gpu: Gpu) -> Iterator[GpuChannel]:
         """Lend a channel, with the GPU's context current; a channel that fails is not kept."""
-        with self._changed:
-            while self._busy.get(gpu, 0) >= MOST_CHANNELS:
-                self._changed.wait()
-            self._busy[gpu] = self._busy.get(gpu, 0) + 1
-            idle = self._idle.setdefault(gpu, [])
-            channel = idle.pop() if idle else None
+        loan, loans = object(), self._busy.setdefault(gpu, set())
+        channel: GpuChannel | None = None
         is_kept = False
         try:
+            with self._changed:
+                while len(loans) >= MOST_CHANNELS:
+                    self._changed.wait()
+                loans.add(loan)
+                if idle := self._idle.get(gpu):
+                    channel = idle.pop()
             with gpu.context.current():
-                if channel is None:
-                    channel = GpuChannel(gpu)
                 try:
+                    if channel is None:
+                        channel = GpuChannel(gpu)
                     yield channel
                     is_kept = True
                 except ValueError:  # an error of the arguments, so that nothing is under way
                     is_kept = True
                     raise
                 finally:
-                    if not is_kept:
+                    if not is_kept and channel is not None:
                         channel.close()
         finally:
             with self._changed:
-                self._busy[gpu] -= 1
+                loans.discard(loan)  # Ctrl-C may have come before it was added
                 if is_kept and channel is not None:
                     self._idle.setdefault(gpu, []).append(channel)
                 self._changed.notify_all()

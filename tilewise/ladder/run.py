@@ -137,6 +137,7 @@ def run(
     device: str | Device = "auto",
     checks: str = "raise",
     global_races: bool = False,
+    after_fault: float = 0.0,
     repeats: int = REPEATS,
 ) -> RunResult:
     """Compute alpha A B + beta C by one kernel, and check it against float64.
@@ -166,6 +167,9 @@ def run(
         still raises at an access outside every array, and if threads wait forever.
     global_races : bool
         Whether the emulator looks for races in global memory too, which takes time and memory.
+    after_fault : float
+        The seconds that the emulator goes on after the first finding, to look for others, if
+        ``checks`` is ``"raise"`` or ``"strict"``: the error has all of them.
     repeats : int
         The number of launches that are timed on a GPU, after the one whose result is checked. The
         time is a first look, because the inputs may be in L2. A launch of more than a second is not
@@ -218,7 +222,7 @@ def run(
         args = prepared.args(gemm, there(a), there(b), c_there)
         report = kernel.launch(
             grid, block, args, prepared.shared, place, checks, global_races=global_races,
-            isolated=is_isolated,
+            isolated=is_isolated, after_fault=after_fault,
         )  # fmt: skip
         result = c_there if is_isolated else c_there.to_numpy()
         if place.name == "gpu" and repeats and report.seconds < LONG and not is_isolated:

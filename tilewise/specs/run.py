@@ -196,6 +196,7 @@ def launch(
     atol: float | None = None,
     checks: str = "raise",
     global_races: bool = False,
+    after_fault: float = 0.0,
 ) -> LaunchResult:
     """Launch, and return the results in the arrays.
 
@@ -209,7 +210,7 @@ def launch(
         The texts, as in :func:`tilewise.specs.expected.parse`.
     rtol, atol : float, optional
         As in :func:`tilewise.specs.expected.compare`.
-    checks, global_races
+    checks, global_races, after_fault
         As in :meth:`tilewise.Kernel.launch`.
 
     Raises
@@ -242,6 +243,7 @@ def launch(
     report = prepared.kernel.launch(
         prepared.grid, prepared.block, args, prepared.shared, place, checks,
         global_races=global_races, isolated=is_isolated, cooperative=prepared.cooperative,
+        after_fault=after_fault,
     )  # fmt: skip
     arrays: list[ArrayResult] = []
     results: dict[str, Array] = {}

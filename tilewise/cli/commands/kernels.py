@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from tilewise.cli.commands.launches import (
+    AFTER_FAULT,
     After,
     Args,
     Asked,
@@ -105,6 +106,8 @@ def run(
     single_thread and single_block 32, and fewer beside a larger one.
 
     A kernel of any other signature is launched with --grid, --block and --args.
+
+    On the emulator, all faults are listed that are found within 2 seconds of the first.
     """
     from tilewise.cli import show
     from tilewise.kernel import Kernel
@@ -159,6 +162,7 @@ def run(
             device=place,
             checks=checks,
             global_races=global_races,
+            after_fault=AFTER_FAULT,
         )
     correct = result.correct
     if out_file is not None and correct:

@@ -68,6 +68,12 @@ Atol = Annotated[float | None, typer.Option(help="Of --expect: allow this much, 
 Force = Annotated[bool, typer.Option("--force", help="--out may overwrite a file that is read.")]
 
 
+AFTER_FAULT = 2.0
+"""The seconds in which other faults are looked for after the first: a kernel that counts up to a
+number that it read from nowhere may never end.
+"""
+
+
 @dataclass(frozen=True)
 class Asked:
     """The options of a launch.
@@ -374,7 +380,7 @@ def run_launch(
     with show.block_progress(place, f"running {target}"):
         found = launch(
             prepared, device=place, expect=after.expect, rtol=after.rtol, atol=after.atol,
-            checks=checks, global_races=global_races,
+            checks=checks, global_races=global_races, after_fault=AFTER_FAULT,
         )  # fmt: skip
     for name, path in files.items():
         save_matrix(path, found.results[name])

@@ -39,7 +39,9 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
+from tilewise.errors import TilewiseError
 from tilewise.launch import Alike, Launch, LaunchReport, Module
+from tilewise.limits import NO_LIMITS
 from tilewise.places import Dim3
 
 __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
@@ -247,7 +249,12 @@ class Emulator:
         for argument in bound:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self._memory)
-        budget = None if launch.limits is None else Budget(launch.limits, compiled.file)
+        go_on: Callable[[], None] | None = None
+        budget = None
+        if launch.limits is not None or launch.after_fault:
+            budget = Budget(launch.limits or NO_LIMITS, compiled.file)
+            if launch.after_fault:
+                go_on = partial(budget.end_after_finding, launch.after_fault)
         known = self._known(compiled)
         program, rules = known.program, known.rules if is_counting else None
         if budget is not None:
@@ -266,7 +273,7 @@ class Emulator:
             self._check_together(launch, compiled.resources, declared)
         start = time.perf_counter()
         output: list[str] = []
-        faults = Faults(launch.checks)
+        faults = Faults(launch.checks, go_on)
         # Its list of blocks takes 16 GiB for the largest x, so it is made only where it is used.
         whole = (
             Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
@@ -300,10 +307,14 @@ class Emulator:
                     alike = run(machine, launch, cluster)
                     if machine.global_races is not None:
                         machine.global_races.finish()
+            except TilewiseError as error:
+                faults.raise_found(error)
+                raise
             except MemoryError:
                 if budget is None or budget.limits.memory is None:
                     raise
                 raise budget.exceeded("memory") from None
+            faults.raise_found()
             if not is_mapping:
                 image.copy_back()
         seconds = time.perf_counter() - start

@@ -90,8 +90,8 @@ __device__ inline void copy_sums(Sums& sum, int first, int step, float (&x)[COUN
 }
 
 // Computes a step's elements of D, in the order of wgmma's registers, from the accumulators.
-template <typename Operands>
-__device__ inline void finish_step(Sums& sum, int step, const Operands& operands, const Spot& at, const Out& out,
+template <typename AnyOperands>
+__device__ inline void finish_step(Sums& sum, int step, const AnyOperands& operands, const Spot& at, const Out& out,
                                    const Fused& fused, float (&x)[4 * FUSED_BLOCKS]) {
     float up[4 * FUSED_BLOCKS];
 #if INTERLEAVED

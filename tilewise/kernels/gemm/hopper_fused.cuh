@@ -167,16 +167,16 @@ template <int Q> struct Function {
 
 #define OPERAND(i, T, ROW, COLUMN) to_float(operands.array##i.get(l, q, e))
 #define RESULT(i, T, ROW, COLUMN, value) array##i.set(l, q, e, from_float<T>(value))
-    template <typename Operands>
-    __device__ float element(FUSED_SUMS, const Operands& operands, const Scalar* scalars, int l,
+    template <typename AnyOperands>
+    __device__ float element(FUSED_SUMS, const AnyOperands& operands, const Scalar* scalars, int l,
                              int q, int e) {
         EPILOGUE
     }
 #undef OPERAND
 #undef RESULT
 
-    template <typename Operands>
-    __device__ void operator()(float (&x)[4 * Q], const float* up, const Operands& operands,
+    template <typename AnyOperands>
+    __device__ void operator()(float (&x)[4 * Q], const float* up, const AnyOperands& operands,
                                const Fused& fused, const Out& out, const Spot& at) {
 #pragma unroll
         for (int j = 0; j < 4 * Q; ++j) {

@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ class Budget:
     def __init__(self, limits: Limits, file: str) -> None:
         self.limits = limits
         self.end = math.inf if limits.seconds is None else time.monotonic() + limits.seconds
+        self._stopped = "the launch was stopped"
         self.file, self.line = file, 0
         self._looks = self._printed = 0
         self._held = _held_bytes()
@@ -44,7 +46,14 @@ class Budget:
     def exceeded(self, limit: str) -> LimitError:
         """Return the error that names a limit, and the line that was run last."""
         value = getattr(self.limits, limit)
-        return LimitError(limit, value, "the launch was stopped", self.file, self.line)
+        return LimitError(limit, value, self._stopped, self.file, self.line)
+
+    def end_after_finding(self, seconds: float) -> None:
+        """Let the time be over in so many seconds, if it would not be before."""
+        end = time.monotonic() + seconds
+        if end < self.end:
+            self.end, self.limits = end, replace(self.limits, seconds=seconds)
+            self._stopped = "the launch was stopped after its first finding"
 
     def look(self, machine: Machine, at: int) -> None:
         """Raise LimitError if the limits are reached, the instruction ``at`` being next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,7 +108,7 @@ class _Group:
 
 
 class Faults:
-    """Collect findings, or raise at the first.
+    """Collect findings, or raise at the first, or after some time the first and all others.
 
     Of one kind at one line, with one array and one kind of access, there is one: it counts the
     instructions, of which an unrolled loop has many.
@@ -117,10 +118,16 @@ class Faults:
     mode : str
         ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``; ``"strict"`` raises at what the
         others only note.
+    go_on : callable, optional
+        A function that is called at the first finding if it is not to be raised yet:
+        :meth:`raise_found` raises it with those that are found after it.
     """
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, go_on: Callable[[], None] | None = None) -> None:
         self.mode = mode
+        self._raises = mode in ("raise", "strict")
+        self._go_on = go_on if self._raises else None
+        self.goes_on = mode == "collect" or self._go_on is not None
         self._found: dict[tuple[Any, ...], tuple[_Group, Finding]] = {}
         self._noted: dict[tuple[Any, ...], _Group | str] = {}
         self._seen: set[tuple[str, int]] = set()
@@ -180,7 +187,7 @@ class Faults:
         Raises
         ------
         CheckError
-            In the mode ``"raise"``.
+            In the modes ``"raise"`` and ``"strict"``, unless the launch goes on.
         """
         if (kind, site.instruction) in self._seen:
             return
@@ -203,5 +210,20 @@ class Faults:
         self._found[key] = group, finding
         # Nothing may be read or written beyond the arrays, whatever is asked.
         is_out = self.mode == "off" and _ERRORS[kind] is MemoryAccessError
-        if self.mode in ("raise", "strict") or is_out:
+        if is_out or (self._raises and self._go_on is None):
             raise _ERRORS[kind]((finding,))
+        if self._go_on is not None and len(self._found) == 1:
+            self._go_on()
+
+    def raise_found(self, error: Exception | None = None) -> None:
+        """Raise the findings of a launch that went on after the first one, if there is one.
+
+        Parameters
+        ----------
+        error : Exception or None
+            The error that ended the launch.
+        """
+        if self._go_on is not None and self._found:
+            findings = self.findings
+            stopped = "" if error is None else str(error)
+            raise _ERRORS[findings[0].kind](findings, stopped) from None
