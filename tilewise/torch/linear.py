@@ -27,7 +27,7 @@ from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
 from tilewise.torch.linear_operator import BIASED, OPERATOR, WITH_ANY_BIAS
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
-from tilewise.torch.transformed import is_batched, pytorch_matmul
+from tilewise.torch.transformed import is_batched, is_legacy_batched, pytorch_matmul
 
 Tensor = Any
 _LINEAR = ("linear",)
@@ -191,8 +191,10 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
         x, weight = x if needs_weight else None, weight if needs_x else None
         cache, is_by_columns, dtype = ctx.facts
         kind = dtype if needs_bias == [True] else None
-        if is_unseen((of_d, x, weight)):
-            return None, *_gradients(cache, of_d, x, weight, kind, is_by_columns)
+        if may_be_cached() and not (_is_grad_enabled() or is_legacy_batched(of_d)):
+            found = _gradients(cache, of_d, x, weight, kind, is_by_columns)
+            if found is not None:
+                return None, *found
         of_bias = None if kind is None else _of_bias(of_d, kind)
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
@@ -213,10 +215,11 @@ def _gradients(
     weight: Tensor | None,
     kind: Any,
     is_by_columns: bool,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
     """Return the gradients of X, the weight and the bias, which autograd does not record.
 
-    ``kind`` is the dtype of the bias; None if its gradient is not needed.
+    The result is None if something of PyTorch's has to see the products. ``kind`` is the dtype of
+    the bias; None if its gradient is not needed.
     """
     g = of_d if x is None or weight is None else aligned(of_d, weight.shape[1])
     has_sums = kind is not None and g is of_d and g.ndim > 1
@@ -238,6 +241,9 @@ def _gradients(
             if is_by_columns and of_weight is not None:
                 of_weight = of_weight.mT
             return of_x, of_weight, of_sums if has_sums else of_bias
+    # A cached call fits only tensors that nothing sees.
+    if not is_unseen((of_d, x, weight)):
+        return None
 
     def compute(product: Multiplier) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return (
