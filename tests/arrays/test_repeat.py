@@ -114,10 +114,11 @@ def test_records_are_bounded(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     assert kept == [None, None, records[2]]
 
 
-def test_one_launch_with_one_new_result_is_repeated_by_itself(
-    torch: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("several", [{}, {"is_tuple": True}, {"workspace": True}])
+def test_a_call_is_repeated_with_new_results(
+    torch: Any, several: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the general way does it; where the new result is not aligned, the call is planned anew."""
+    """Where a new result is not aligned, the call is planned anew."""
     library, launched = library_of(torch.zeros(1)), list[Any]()
     assert library is not None
     monkeypatch.setattr(library, "stream", lambda _: 0)
@@ -125,30 +126,30 @@ def test_one_launch_with_one_new_result_is_repeated_by_itself(
     launch: Any = SimpleNamespace(enqueue=lambda stream, where: launched.append(where))
     gpu: Any = SimpleNamespace(context=context)
     x, w, result = torch.ones(4, 4), torch.ones(4, 4), torch.empty(4, 4)
-    repeated = repeat.record(
-        library, gpu, (launch,), matrices=(x, w), operands=[x[0]], results=[result], c=None,
-        are_given=False, is_tuple=False,
-    )  # fmt: skip
-    assert repeated.single is not None
-    general = repeated._replace(single=None)
-    for way in (repeated, general):
-        found = way.run([x.data_ptr(), w.data_ptr(), 48])
-        assert found.shape == result.shape
-        order = (x.data_ptr(), w.data_ptr(), 0, found.data_ptr(), 0, 48)
-        assert launched.pop() == order
-    odd = torch.empty(40)[1:17].view(4, 4)
-    for way in (repeated, general):
-        crooked = repeat._single(library, gpu, launch, lambda: odd, way.arranged)
-        assert crooked([x.data_ptr(), w.data_ptr(), 48]) is None
-        assert way._replace(single=None, results=(lambda: odd,)).run([0, 0, 0]) is None
-    assert not launched
-    for several in ({"is_tuple": True}, {"workspace": result}):
-        given: dict[str, Any] = {"is_tuple": False, **several}
-        more = repeat.record(
-            library, gpu, (launch,), matrices=(x, w), operands=[], results=[result], c=None,
+    given: dict[str, Any] = {"is_tuple": False, **several}
+    if "workspace" in given:
+        given["workspace"] = result
+    results = [result, result] if given["is_tuple"] else [result]
+
+    def repeated() -> Any:
+        record = repeat.record(
+            library, gpu, (launch,), matrices=(x, w), operands=[x[0]], results=results, c=None,
             are_given=False, **given,
         )  # fmt: skip
-        assert more.single is None
+        return record.run([x.data_ptr(), w.data_ptr(), 48])
+
+    found = repeated()
+    assert type(found) is (tuple if given["is_tuple"] else torch.Tensor)
+    first, *others = found if given["is_tuple"] else (found,)
+    assert first.shape == result.shape
+    a, b, c, d, space, *rest = launched.pop()
+    assert (a, b, c, d) == (x.data_ptr(), w.data_ptr(), 0, first.data_ptr())
+    assert (space != 0) == ("workspace" in given)
+    assert rest == [48, *[each.data_ptr() for each in others]]
+    odd = torch.empty(40)[1:17].view(4, 4)
+    monkeypatch.setattr(library, "maker", lambda _: lambda: odd)
+    assert repeated() is None
+    assert not launched
 
 
 @contextmanager

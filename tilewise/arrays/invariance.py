@@ -7,7 +7,7 @@ import os
 VARIABLE = "TILEWISE_INVARIANT"
 
 
-class _Default:
+class Default:
     """What holds where a call does not say."""
 
     is_on = os.environ.get(VARIABLE, "") not in ("", "0")
@@ -28,7 +28,7 @@ def set_invariant(on: bool) -> None:
     TypeError
         If ``on`` is not a bool.
     """
-    _Default.is_on = checked(on)
+    Default.is_on = checked(on)
 
 
 def is_invariant(asked: bool | None) -> bool:
@@ -39,7 +39,7 @@ def is_invariant(asked: bool | None) -> bool:
     TypeError
         If ``asked`` is neither True, False nor None.
     """
-    return _Default.is_on if asked is None else checked(asked)
+    return Default.is_on if asked is None else checked(asked)
 
 
 def checked(on: object) -> bool:

@@ -50,86 +50,19 @@ class Repeat(NamedTuple):
     launches : tuple of Prepared
     results : tuple of callable
         Functions that make new arrays for the results; empty if the caller gives them.
-    workspace : callable or None
-        A function that makes a new array for the launches; None if they need none.
-    arranged : callable
-        A function that returns the addresses in the order in which the launches take them. Its
-        argument is the addresses of the call's arrays, followed by those of new results, that of
-        the workspace, and 0.
-    apart : tuple of Apart
-        The arrays and results that must not overlap; empty if the results are new.
-    is_tuple : bool
-        Whether the results are returned as a tuple.
-    single : callable or None
-        Does what :meth:`run` does if there is one launch and one new result, and nothing else,
-        which is most often so; in less time.
+    run : callable
+        Launches the call as ``run(addresses, out=None)``, and returns its results; None if it has
+        to be planned anew, because arrays overlap, or because a new result is not aligned.
+        ``addresses`` are those of the call's arrays, as :func:`find` returns them, and ``out`` is
+        the results, if the caller gives them. It raises LaunchError if an earlier kernel failed,
+        and DeviceUnavailableError if this process was forked from one that used the GPU already.
     """
 
     library: Library
     gpu: Gpu
     launches: tuple[Prepared, ...]
     results: tuple[Callable[[], Array], ...]
-    workspace: Callable[[], Array] | None
-    arranged: Callable[[Sequence[int]], Sequence[int]]
-    apart: tuple[Apart, ...]
-    is_tuple: bool
-    single: Callable[[Sequence[int]], Any] | None = None
-
-    def run(self, addresses: Sequence[int], out: Array | Sequence[Array] | None = None) -> Any:
-        """Launch the call, and return its results; None if it has to be planned anew.
-
-        It has to be planned anew if arrays overlap, or if a new result is not aligned.
-
-        Parameters
-        ----------
-        addresses : sequence of int
-            The addresses of the call's arrays, as :func:`find` returns them.
-        out : array or sequence of array, optional
-            The results, if the caller gives them.
-
-        Raises
-        ------
-        LaunchError
-            If an earlier kernel failed.
-        DeviceUnavailableError
-            If this process was forked from one that used the GPU already.
-        """
-        context = self.gpu.context
-        if context.is_ready:
-            if self.single is not None:
-                return self.single(addresses)
-            return self._run(addresses, out)
-        with context.current():
-            return self._run(addresses, out)
-
-    def _run(self, addresses: Sequence[int], out: Any) -> Any:
-        library, gpu, launches, results, workspace, arranged, apart, is_tuple, _ = self
-        for array, extent, result, result_extent, may_be_result in apart:
-            begin, there = addresses[array], addresses[result]
-            if begin < there + result_extent and there < begin + extent:
-                if may_be_result and begin == there:
-                    continue
-                return None
-        address, known = library.address, [*addresses]
-        if out is None:
-            out = []
-            for make in results:
-                x = make()
-                there = address(x)
-                if there % ALIGNMENT:
-                    return None
-                out.append(x)
-                known.append(there)
-        elif type(out) not in _SEQUENCES:
-            out = (out,)
-        if workspace is not None:
-            space = workspace()  # freed in the stream's order, so after the launches
-            known.append(address(space))
-        known.append(0)
-        where, stream = arranged(known), library.stream(gpu.context.ordinal)
-        for launch in launches:
-            launch.enqueue(stream, where)
-        return tuple(out) if is_tuple else out[0]
+    run: Callable[..., Any]
 
 
 def record(
@@ -195,33 +128,34 @@ def record(
             )
             read.append((at, result, False))
     makers = () if are_given else tuple(map(library.maker, results))
-    arranged, single = itemgetter(*order), None
-    if len(launches) == len(makers) == 1 and workspace is None and not is_tuple:
-        single = _single(library, gpu, launches[0], makers[0], arranged)
-    return Repeat(
-        library=library,
-        gpu=gpu,
-        launches=launches,
-        results=makers,
-        workspace=None if workspace is None else library.maker(workspace),
-        arranged=arranged,
-        apart=tuple(apart),
-        is_tuple=is_tuple,
-        single=single,
-    )
+    arranged = itemgetter(*order)
+    make = None if workspace is None else library.maker(workspace)
+    if are_given:
+        run = _into_given(library, gpu, launches, make, arranged, tuple(apart), is_tuple)
+    elif len(launches) == len(makers) == 1 and make is None and not is_tuple:
+        run = _into_one(library, gpu, launches[0], makers[0], arranged)
+    else:
+        run = _into_new(library, gpu, launches, makers, make, arranged, is_tuple)
+    return Repeat(library, gpu, launches, makers, run)
 
 
-def _single(
-    library: Library,
-    gpu: Gpu,
-    launch: Prepared,
-    make: Callable[[], Array],
-    arranged: Callable[[Sequence[int]], Sequence[int]],
-) -> Callable[[Sequence[int]], Any]:
-    """Return what repeats a call of one launch with one new result."""
-    address, ordinal = library.address, gpu.context.ordinal
+Make = Callable[[], Array]
+Arranged = Callable[[Sequence[int]], Sequence[int]]
+"""A function that returns the addresses in the order in which the launches take them. Its argument
+is the addresses of the call's arrays, followed by those of new results, that of the workspace, and
+0."""
 
-    def again(addresses: Sequence[int]) -> Any:
+
+def _into_one(
+    library: Library, gpu: Gpu, launch: Prepared, make: Make, arranged: Arranged
+) -> Callable[..., Any]:
+    """Return the ``run`` of one launch with one new result: :func:`_into_new` in less time."""
+    context, address, ordinal = gpu.context, library.address, gpu.context.ordinal
+
+    def run(addresses: Sequence[int], out: None = None) -> Any:
+        if not context.is_ready:
+            with context.current():
+                return run(addresses)
         result = make()
         there = address(result)
         if there % ALIGNMENT:
@@ -229,7 +163,76 @@ def _single(
         launch.enqueue(library.stream(ordinal), arranged([*addresses, there, 0]))
         return result
 
-    return again
+    return run
+
+
+def _into_new(
+    library: Library,
+    gpu: Gpu,
+    launches: tuple[Prepared, ...],
+    makers: tuple[Make, ...],
+    workspace: Make | None,
+    arranged: Arranged,
+    is_tuple: bool,
+) -> Callable[..., Any]:
+    """Return the ``run`` of a call whose results are new; ``is_tuple`` if they are a tuple."""
+    context, address, ordinal = gpu.context, library.address, gpu.context.ordinal
+
+    def run(addresses: Sequence[int], out: None = None) -> Any:
+        if not context.is_ready:
+            with context.current():
+                return run(addresses)
+        results = [make() for make in makers]
+        there = [*map(address, results)]
+        for each in there:
+            if each % ALIGNMENT:
+                return None
+        if workspace is not None:
+            space = workspace()  # freed in the stream's order, so after the launches
+            there.append(address(space))
+        where, stream = arranged([*addresses, *there, 0]), library.stream(ordinal)
+        for launch in launches:
+            launch.enqueue(stream, where)
+        return tuple(results) if is_tuple else results[0]
+
+    return run
+
+
+def _into_given(
+    library: Library,
+    gpu: Gpu,
+    launches: tuple[Prepared, ...],
+    workspace: Make | None,
+    arranged: Arranged,
+    apart: tuple[Apart, ...],
+    is_tuple: bool,
+) -> Callable[..., Any]:
+    """Return the ``run`` of a call whose caller gives the results."""
+    context, address, ordinal = gpu.context, library.address, gpu.context.ordinal
+
+    def run(addresses: Sequence[int], out: Array | Sequence[Array]) -> Any:
+        if not context.is_ready:
+            with context.current():
+                return run(addresses, out)
+        for array, extent, result, result_extent, may_be_result in apart:
+            begin, there = addresses[array], addresses[result]
+            if begin < there + result_extent and there < begin + extent:
+                if may_be_result and begin == there:
+                    continue
+                return None
+        known = [*addresses]
+        if workspace is not None:
+            space = workspace()  # freed in the stream's order, so after the launches
+            known.append(address(space))
+        known.append(0)
+        where, stream = arranged(known), library.stream(ordinal)
+        for launch in launches:
+            launch.enqueue(stream, where)
+        if type(out) not in _SEQUENCES:
+            return (out,) if is_tuple else out
+        return tuple(out) if is_tuple else out[0]
+
+    return run
 
 
 def _extent(library: Library, x: Array) -> int:

@@ -9,14 +9,13 @@ checks its guards, compares all tensors with those of the cached call.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import cache, partial, reduce
-from operator import or_
+from functools import cache, partial
 from typing import Any
 
 import torch
 
 from tilewise.arrays.dispatched import answer, seen_by
-from tilewise.arrays.invariance import is_invariant
+from tilewise.arrays.invariance import Default, is_invariant
 from tilewise.arrays.repeat import Key, Repeat, also_forgets, kept, look
 from tilewise.gemm.product import ALIGNMENT
 from tilewise.torch.column_sums import column_sums
@@ -134,10 +133,12 @@ class CachedCall:
         """Return the tensors' addresses; None if other products are launched of them."""
         if len(tensors) != self.count or form != self.form:
             return None
-        if is_invariant(None) is not self.is_invariant or not self.is_like(*tensors):
+        if Default.is_on is not self.is_invariant or not self.is_like(*tensors):
             return None
-        found = [*map(POINTER, tensors)]
-        return None if reduce(or_, found) % ALIGNMENT else found
+        found, bits = [*map(POINTER, tensors)], 0
+        for each in found:
+            bits |= each
+        return None if bits % ALIGNMENT else found
 
     def products(self) -> Multiplier:
         """Return a function that launches the products again, one at each call."""
@@ -326,10 +327,13 @@ def may_be_cached() -> bool:
     differentiation. Autocast, tracing and the transformations of ``torch.func`` change which
     dispatch keys tensors have, and these are compared by :meth:`CachedCall.addresses`.
     """
-    return not (torch.compiler.is_compiling() or _modes() or _forward_mode._current_level >= 0)
+    # An export that Dynamo does not trace runs in a mode that sees operators. The function that is
+    # true in such an export, too, takes longer.
+    return not (_is_compiling() or _modes() or _forward_mode._current_level >= 0)
 
 
 _PLAIN_OR_NONE = PLAIN | {type(None)}
+_is_compiling = torch.compiler.is_dynamo_compiling
 _modes, _forward_mode = torch._C._len_torch_dispatch_stack, torch.autograd.forward_ad
 _any_autocast, _tracing = torch._C._is_any_autocast_enabled, torch._C._get_tracing_state
 _level = torch._C._functorch.maybe_current_level

@@ -27,7 +27,7 @@ from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
 from tilewise.torch.linear_operator import BIASED, OPERATOR, WITH_ANY_BIAS
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
-from tilewise.torch.transformed import is_batched, pytorch_matmul
+from tilewise.torch.transformed import is_batched, is_legacy_batched, pytorch_matmul
 
 Tensor = Any
 _LINEAR = ("linear",)
@@ -80,8 +80,8 @@ def _linear(
             addresses = cached.addresses(is_cast, given)
             result = None if addresses is None else cached.records[0].run(addresses)
             if result is not None:
-                if cached.requires_grad and torch.is_grad_enabled():
-                    return _record(x, weight, bias, cached.facts, [result])
+                if cached.requires_grad and _is_grad_enabled():
+                    return _record([result, cached.facts], *given)
                 return result
         way = route_of_plain(given)
     if way is None:
@@ -158,7 +158,7 @@ def _where_it_lies(
     is_by_columns = weight.stride(0) == 1 != weight.stride(1)
     facts = cache.backward, is_by_columns, None if bias is None else bias.dtype
     cache.learn(is_cast, given, products.records, facts)
-    return _record(x, weight, bias, facts, [result]) if is_recorded else result
+    return _record([result, facts], *given) if is_recorded else result
 
 
 class _Layer(torch.autograd.Function):  # type: ignore[misc]
@@ -170,35 +170,31 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        facts: tuple[CallCache, bool, Any],
-        results: list[Tensor],
+        ctx: Any, made: list[Any], x: Tensor, weight: Tensor, bias: Tensor | None = None
     ) -> Tensor:
-        """Return the result. It comes in a list, in which autograd does not look for inputs.
+        """Return the result, which is made before: ``made`` is the result and the facts.
 
-        The facts are the cache of the backward pass, whether the weight is column-major, and the
-        dtype of the bias.
+        It comes in a list, in which autograd does not look for inputs. The facts are the cache of
+        the backward pass, whether the weight is column-major, and the dtype of the bias.
         """
-        # ``ctx.needs_input_grad`` says the same, in more time.
-        ctx.save_for_backward(
-            x if weight.requires_grad else None, weight if x.requires_grad else None
-        )
-        ctx.facts = facts
-        return results[0]
+        # This is ``ctx.save_for_backward`` without its call. ``ctx.needs_input_grad`` says what is
+        # said here by the tensors, in more time.
+        ctx.to_save = (x if weight.requires_grad else None, weight if x.requires_grad else None)
+        result, ctx.facts = made
+        return result
 
     @staticmethod
     def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients of X, the weight and the bias; None for those not needed."""
         x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        _, needs_x, needs_weight, *needs_bias = ctx.needs_input_grad
         x, weight = x if needs_weight else None, weight if needs_x else None
         cache, is_by_columns, dtype = ctx.facts
-        kind = dtype if needs_bias else None
-        if is_unseen((of_d, x, weight)):
-            return (*_gradients(cache, of_d, x, weight, kind, is_by_columns), None, None)
+        kind = dtype if needs_bias == [True] else None
+        if may_be_cached() and not (_is_grad_enabled() or is_legacy_batched(of_d)):
+            found = _gradients(cache, of_d, x, weight, kind, is_by_columns)
+            if found is not None:
+                return None, *found
         of_bias = None if kind is None else _of_bias(of_d, kind)
         if x is not None and weight is not None:
             of_d = aligned(of_d, weight.shape[1])
@@ -209,7 +205,7 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
             shapes = x.shape, (of_d.shape[-1], x.shape[-1])
             sides = Sides(shapes, x.dtype, (False, True), (False, is_by_columns), 1.0)
             of_weight = sides.of_b(of_d, x, again)
-        return of_x, of_weight, of_bias, None, None
+        return None, of_x, of_weight, of_bias
 
 
 def _gradients(
@@ -219,10 +215,11 @@ def _gradients(
     weight: Tensor | None,
     kind: Any,
     is_by_columns: bool,
-) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
     """Return the gradients of X, the weight and the bias, which autograd does not record.
 
-    ``kind`` is the dtype of the bias; None if its gradient is not needed.
+    The result is None if something of PyTorch's has to see the products. ``kind`` is the dtype of
+    the bias; None if its gradient is not needed.
     """
     g = of_d if x is None or weight is None else aligned(of_d, weight.shape[1])
     has_sums = kind is not None and g is of_d and g.ndim > 1
@@ -244,6 +241,9 @@ def _gradients(
             if is_by_columns and of_weight is not None:
                 of_weight = of_weight.mT
             return of_x, of_weight, of_sums if has_sums else of_bias
+    # A cached call fits only tensors that nothing sees.
+    if not is_unseen((of_d, x, weight)):
+        return None
 
     def compute(product: Multiplier) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return (
@@ -265,6 +265,7 @@ def _of_bias(of_d: Tensor, kind: Any) -> Tensor:
 
 # ``_Layer.apply`` without its test for wrappers of torch.func's, which ``route`` has excluded.
 _record = super(torch.autograd.Function, _Layer).apply
+_is_grad_enabled = torch.is_grad_enabled
 
 
 class Linear(torch.nn.Linear):  # type: ignore[misc]
