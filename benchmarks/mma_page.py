@@ -22,6 +22,7 @@ from tilewise.bench.summary import geometric_mean
 PAGE = DOCS / "performance-mma.md"
 RECORDS = tuple(RESULTS / f"mma_{name}_h200.json" for name in ("suites", "random", "random_8"))
 PAGES = {PAGE: RECORDS}
+SUITE_ORDER = "square", "llm"
 LARGE = 4096  # rows of the square products that count as large
 
 NAMES = {
@@ -63,26 +64,42 @@ tilewise's kernel is:
 def page(suites: Row, drawn: Row, aligned: Row) -> str:
     """Return the page."""
     records = suites, drawn, aligned
-    rivals = _rivals_of(suites)
+    rows = sorted(suites["rows"], key=lambda row: SUITE_ORDER.index(row["suite"]))
+    rivals = _rivals_of(rows)
     gpu = gpu_of(suites)
     if any(gpu_of(record) != gpu for record in records):
         raise ValueError("the records are of several GPUs; the page speaks of one")
     parts = [
         HEAD.format(where=paragraph(WHERE.format(gpu=gpu)), triton=len(CONFIGS)),
         "\n## How it was measured\n\n",
-        _method(records), "\n## Large products\n\n", _large(suites),
+        _method(records), "\n## Large products\n\n", _large(rows),
         "\n## In the mean\n\n", _means(records),
-        "\n## Where a rival is faster\n\n", _slower(suites["rows"], rivals),
-        "\n## All of square and llm\n\n", _every(suites["rows"], (*rivals, "vendor")),
+        "\n## Where a rival is faster\n\n", _slower(rows, rivals),
+        "\n## All of square and llm\n\n", _every(rows, (*rivals, "vendor")),
         "\n## Products whose matrices are not aligned\n\n", _off(drawn),
     ]  # fmt: skip
     return "".join(parts)
 
 
-def _rivals_of(record: Row) -> list[str]:
-    """Return the rivals by mma.sync that all rows of a record have a time of."""
-    rows = record["rows"]
-    return [x for x in ("triton", "cutlass") if all(x in row["ratios"] for row in rows)]
+def _rivals_of(rows: Sequence[Row]) -> list[str]:
+    """Return the rivals by mma.sync that any of the rows has a time of."""
+    return [x for x in ("triton", "cutlass") if any(x in row["ratios"] for row in rows)]
+
+
+def _figure(values: Mapping[str, float], name: str, digits: int = 3) -> str:
+    """Return a rival's figure, or nothing where the rival was not timed."""
+    return f"{values[name]:.{digits}f}" if name in values else ""
+
+
+def _fewer(rows: Sequence[Row], rivals: Sequence[str]) -> str:
+    """Say which rivals have a time of a part of the rows alone."""
+    told = []
+    for name in rivals:
+        timed = [row["suite"] for row in rows if name in row["ratios"]]
+        if len(timed) < len(rows):
+            suites = " and ".join(sorted(set(timed)))
+            told.append(f" {NAMES[name]} was timed for {len(timed)} of them, of {suites}.")
+    return "".join(told)
 
 
 def _method(records: Sequence[Row]) -> str:
@@ -123,27 +140,28 @@ def _method(records: Sequence[Row]) -> str:
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
 
 
-def _large(record: Row) -> str:
-    rivals = _rivals_of(record)
-    rows = [x for x in record["rows"] if x["suite"] == "square" and x["m"] >= LARGE]
+def _large(measured: Sequence[Row]) -> str:
+    rows = [x for x in measured if x["suite"] == "square" and x["m"] >= LARGE]
+    rivals = _rivals_of(rows)
     names = ["tilewise", *rivals, "vendor"]
     lines = [
         (
-            row["name"], row["layout"], *(f"{row['tflops'][name]:.0f}" for name in names),
-            *(f"{row['ratios'][name]:.3f}" for name in rivals),
+            row["name"], row["layout"], *(_figure(row["tflops"], x, 0) for x in names),
+            *(_figure(row["ratios"], x) for x in rivals),
         )
         for row in rows
     ]  # fmt: skip
     heading = [
         "", "", "tilewise", *(NAMES[x] for x in names[1:]), *(f"x {NAMES[x]}" for x in rivals)
     ]  # fmt: skip
-    means = [
-        f"{geometric_mean(row['ratios'][x] for row in rows):.3f} times as fast as {NAMES[x]}"
-        for x in rivals
-    ]
+    means = [f"{_mean(rows, x):.3f} times as fast as {NAMES[x]}" for x in rivals]
     told = f"In the mean tilewise is {' and '.join(means)}."
     sides = "ll" + "r" * (len(heading) - 2)
     return "TFLOP/s:\n\n" + table(heading, lines, sides) + "\n" + paragraph(told)
+
+
+def _mean(rows: Sequence[Row], rival: str) -> float:
+    return geometric_mean(row["ratios"][rival] for row in rows if rival in row["ratios"])
 
 
 def _means(records: Sequence[Row]) -> str:
@@ -187,17 +205,18 @@ def _missing(record: Row) -> list[str]:
 
 def _slower(rows: Sequence[Row], rivals: Sequence[str]) -> str:
     lines = []
-    for row in sorted(rows, key=lambda row: min(row["ratios"][x] for x in rivals)):
-        name = min(rivals, key=lambda x: row["ratios"][x])
-        if row["ratios"][name] < 1:
+    found = [({x: row["ratios"][x] for x in rivals if x in row["ratios"]}, row) for row in rows]
+    for ratios, row in sorted(found, key=lambda each: min(each[0].values())):
+        name = min(ratios, key=ratios.__getitem__)
+        if ratios[name] < 1:
             lines.append(
                 (
-                    f"{row['name']} {row['layout']}", f"{row['ratios'][name]:.3f}", NAMES[name],
+                    f"{row['name']} {row['layout']}", f"{ratios[name]:.3f}", NAMES[name],
                     row["ways"][name], _way(row),
                 )
             )  # fmt: skip
     beside = " or ".join(NAMES[x] for x in rivals)
-    told = f"{len(lines)} of {len(rows)} products, beside {beside}."
+    told = f"{len(lines)} of {len(rows)} products, beside {beside}.{_fewer(rows, rivals)}"
     heading = ("product", "ratio", "beside", "its way", "ours")
     return paragraph(told) + "\n" + table(heading, lines, "lrlll")
 
@@ -206,12 +225,12 @@ def _every(rows: Sequence[Row], rivals: Sequence[str]) -> str:
     lines = [
         (
             row["name"], row["layout"], f"{1e6 * row['seconds']['tilewise']:,.1f}",
-            f"{row['tflops']['tilewise']:.1f}", *(f"{row['ratios'][x]:.3f}" for x in rivals),
+            f"{row['tflops']['tilewise']:.1f}", *(_figure(row["ratios"], x) for x in rivals),
         )
         for row in rows
     ]  # fmt: skip
     heading = ("", "", "µs", "TFLOP/s", *(f"x {NAMES[x]}" for x in rivals))
-    return table(heading, lines, "llrrrrr")
+    return table(heading, lines, "llrr" + "r" * len(rivals))
 
 
 def _off(record: Row) -> str:
