@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled, Variable
-from tilewise.compiler.type_names import components_of
+from tilewise.compiler.type_names import vector_of
 from tilewise.devices import Device
 from tilewise.devices.elements import refused
 from tilewise.devices.emulated import emulator
@@ -26,9 +26,7 @@ _DTYPES = {
     "short": "int16", "unsigned short": "uint16", "int": "int32", "unsigned int": "uint32",
     "long": "int64", "unsigned long": "uint64", "long long": "int64",
     "unsigned long long": "uint64", "float": "float32", "double": "float64",
-    "__half": "float16", "__half2": "float16", "__nv_bfloat16": "uint16",
-    "__nv_bfloat162": "uint16", "float2": "float32", "float3": "float32", "float4": "float32",
-    "double2": "float64",
+    "__half": "float16", "__nv_bfloat16": "uint16",
 }  # fmt: skip
 _BYTES = ("char", "signed char", "unsigned char")
 
@@ -266,10 +264,10 @@ def _form(variable: Variable) -> tuple[np.dtype[Any] | None, tuple[int, ...]]:
     kind, shape = variable.declared, variable.shape
     if kind.endswith("*"):
         return np.dtype(np.uint64), shape
-    if kind not in _DTYPES:
+    scalar, lanes = vector_of(kind)
+    if scalar not in _DTYPES:
         return None, (variable.size,)
-    lanes = components_of(kind)
-    return np.dtype(_DTYPES[kind]), shape if lanes == 1 else (*shape, lanes)
+    return np.dtype(_DTYPES[scalar]), shape if lanes == 1 else (*shape, lanes)
 
 
 def as_array(variable: Variable, data: bytes) -> npt.NDArray[Any]:

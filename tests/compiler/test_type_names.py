@@ -7,7 +7,15 @@ import sys
 import pytest
 
 from tilewise import Kernel
-from tilewise.compiler.type_names import SIZES, TOLD, components_of, is_integer, size_of, usual
+from tilewise.compiler.type_names import (
+    SIZES,
+    TOLD,
+    components_of,
+    is_integer,
+    size_of,
+    usual,
+    vector_of,
+)
 
 SPELLED = (
     "unsigned", "const unsigned", "unsigned char", "signed", "long unsigned int", "short int",
@@ -47,6 +55,18 @@ def test_the_usual_name(words: str, wanted: str) -> None:
 )  # fmt: skip
 def test_vector_types(text: str, size: int | None, components: int) -> None:
     assert (size_of(text), components_of(text)) == (size, components)
+
+
+@pytest.mark.parametrize(
+    ("text", "scalar", "count"),
+    [
+        ("const unsigned", "unsigned int", 1), ("const uint4", "unsigned int", 4),
+        ("half2", "__half", 2), ("double4_16a", "double", 4), ("float2*", "float2*", 1),
+        ("Pair", "Pair", 1),
+    ],
+)  # fmt: skip
+def test_what_a_vectors_components_are(text: str, scalar: str, count: int) -> None:
+    assert vector_of(text) == (scalar, count)
 
 
 @pytest.mark.parametrize("text", ["", "void", "Pair", "long double", "const"])

@@ -334,3 +334,30 @@ def test_what_is_outside_of_an_array_of_vectors_is_counted_in_vectors(
     found = seen(source.replace("INDEX", index), "k", threads=32)
     tab = show(found.trace.to_dict())
     assert tab.inner_text("#shared .fault-place") == f"✗ {name}"
+
+
+@pytest.mark.parametrize(
+    ("declared", "element", "name"),
+    [
+        ("float s[4][8]", "s[4][i % 8]", "s[4][0]: 1 row below the last"),
+        ("float s[4][8]", "s[i / 8 - 2][i % 8]", "s[-2][0]: 2 rows above the first"),
+        ("float s[4][8]", "s[i / 8][i % 8 + 16]", "s[4][0]: 1 row below the last"),
+        ("float s[2][2][8]", "s[i / 16 + 1][1][i % 8]", "s[2][1][0]: 2 rows below the last"),
+        ("float2 s[4][8]", "s[5][i % 8].y", "s[5][0].y: 2 rows below the last"),
+    ],
+)
+def test_what_is_outside_of_an_array_of_rows_is_counted_in_rows(
+    show: Open, declared: str, element: str, name: str
+) -> None:
+    source = """
+    __global__ void rows(int n, float* x) {
+        __shared__ DECLARED;
+        int i = threadIdx.x;
+        reinterpret_cast<float (&)[sizeof(s) / 4]>(s)[i] = x[i];
+        __syncthreads();
+        x[i] = ELEMENT;
+    }"""
+    given = source.replace("DECLARED", declared).replace("ELEMENT", element)
+    found = seen(given, "rows", threads=32)
+    tab = show(found.trace.to_dict())
+    assert tab.inner_text("#shared .fault-place") == f"✗ {name}"

@@ -167,6 +167,8 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
             a, b = x.to(place), w.to(place)
             with pytest.raises(ValueError, match=r"bias has shape \(4,\)"):
                 operators.linear(a, b, a[0])
+            with pytest.raises(ValueError, match=r"has 3 features .* takes 4"):
+                operators.linear(a[:, :3], b, None)
             with pytest.raises(ValueError, match="a linear layer's has"):
                 operators.linear(a, b[None], None)
             with pytest.raises(ValueError, match="g has shape"):

@@ -108,7 +108,13 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
         ((x, w[0]), r"weight has shape \(4,\); a linear layer's has \(n, k\)"),
         ((x, w, torch.randn(4)), r"bias has shape \(4,\); by weight it should be \(3,\)"),
         ((x, w, torch.randn(1, 3)), "bias has shape"),
-        ((x[:, :3], w), "as many columns as B has rows"),
+        (
+            (x[:, :3], w),
+            r"x with shape \(2, 3\) has 3 features in its last dimension; weight with shape "
+            r"\(3, 4\), \(out features, in features\), takes 4",
+        ),
+        ((x[0, :3], w, torch.randn(3)), r"x with shape \(3,\) has 3 features"),
+        ((x[0, 0], w), "x has no dimension; weight with shape .* takes 4 features"),
     ):
         with pytest.raises(ValueError, match=words):
             tw.linear(*arguments)

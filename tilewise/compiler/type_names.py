@@ -77,9 +77,18 @@ def size_of(text: str) -> int | None:
 
 def components_of(text: str) -> int:
     """Return how many components a type has: 4 of ``"const float4"``, 1 of all but vectors."""
+    return vector_of(text)[1]
+
+
+def vector_of(text: str) -> tuple[str, int]:
+    """Return the type of a type's components and their number: ``("float", 4)`` of ``float4``.
+
+    A type that is no vector is its only component.
+    """
     if text.rstrip().endswith("*"):
-        return 1
-    return _VECTORS.get(usual(_words(text)), ("", 1))[1]
+        return text, 1
+    name = usual(_words(text))
+    return _VECTORS.get(name, (name, 1))
 
 
 def _words(text: str) -> list[str]:

@@ -25,7 +25,7 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
-from tilewise.torch.linear_operator import BIASED, OPERATOR, WITH_ANY_BIAS
+from tilewise.torch.linear_operator import BIASED, OPERATOR, WITH_ANY_BIAS, check_features
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.transformed import is_batched, is_legacy_batched, pytorch_matmul
 
@@ -116,8 +116,7 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
         if given is None:
             raise TypeError(f"{what} is None, not a torch.Tensor")
     check_tensors((("x", x), ("weight", weight), ("bias", bias)))
-    if weight.ndim != 2:
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
+    check_features(x, "weight", weight)
     if bias is None:
         return
     if bias.shape != weight.shape[:1]:

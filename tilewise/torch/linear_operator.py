@@ -78,10 +78,23 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return result
 
 
+def check_features(x: Tensor, name: str, weight: Tensor) -> None:
+    """Raise ValueError if X does not have the features that a layer's weight takes."""
+    shape = tuple(weight.shape)
+    if weight.ndim != 2:
+        raise ValueError(f"{name} has shape {shape}; a linear layer's has (n, k)")
+    if not x.ndim:
+        raise ValueError(f"x has no dimension; {name} with shape {shape} takes {shape[1]} features")
+    if x.shape[-1] != shape[1]:
+        raise ValueError(
+            f"x with shape {tuple(x.shape)} has {x.shape[-1]} features in its last dimension; "
+            f"{name} with shape {shape}, (out features, in features), takes {shape[1]}"
+        )
+
+
 def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Raise an error if shapes, dtypes or devices don't fit a linear layer."""
-    if weight.ndim != 2:
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; a linear layer's has (n, k)")
+    check_features(x, "weight", weight)
     result_of(x, [weight.mT], None, None, None)
     for name, each in (("weight", weight), ("bias", bias)):
         if each is not None and each.device != x.device:

@@ -23,6 +23,7 @@ from tilewise.epilogue.written import KEPT, read
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.call_cache import CallCache, with_cache
 from tilewise.torch.fused_operator import result_of
+from tilewise.torch.linear_operator import check_features
 from tilewise.torch.mlp_backward import OPERATOR as BACKWARD
 from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
 from tilewise.torch.operator_cache import OperatorCaches
@@ -103,6 +104,7 @@ def check(layers: Layers) -> None:
             raise ValueError(f"{name} has shape {tuple(each.shape)}; a linear layer's has (n, k)")
         if each.dtype != x.dtype:
             raise TypeError(f"x has dtype {x.dtype} and {name} {each.dtype}; they must be the same")
+    check_features(x, "weight[0]", weights[0])
     if any(w.shape != weights[0].shape for w in weights):
         shapes = " and ".join(str(tuple(w.shape)) for w in weights)
         raise ValueError(f"the weights of gate and up have shapes {shapes}; they must be the same")

@@ -130,7 +130,7 @@ class Shared {
         make(box, "p", "note", `The first ${count} of ${array.count} cells.`);
       }
       const fault = faultIn(recording, "shared", array.name);
-      const shape = { ...array, leading: array.columns, flat: true };
+      const shape = { ...array, leading: array.columns };
       const places = fault && new FaultPlaces(box, grid, shape, fault, elementOf(array, fault.at));
       return { array, grid, count, places };
     });
