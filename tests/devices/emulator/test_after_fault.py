@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.errors import BarrierError, CheckError, LimitError, MemoryAccessError, RaceError
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
@@ -118,9 +119,20 @@ def test_what_does_not_end_after_its_first_fault_is_stopped() -> None:
 def test_a_limit_of_the_launch_is_told_behind_the_findings() -> None:
     limits = Limits(instructions=20_000)
     with pytest.raises(MemoryAccessError, match="the launch was stopped: limit of 20,000 instr"):
-        launch("endless", np.zeros(8, np.int32), limits=limits, after_fault=600)
+        launch("endless", np.zeros(8, np.int32), limits=limits, after_fault=30)
     with pytest.raises(LimitError):  # before any finding
         launch("endless", np.zeros(128, np.int32), limits=limits, after_fault=600)
+
+
+def test_memory_that_the_system_refuses_is_told_behind_the_findings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(Budget, "count", refused)
+    with pytest.raises(MemoryAccessError, match="the launch was stopped: limit of 4 GiB of memory"):
+        launch("endless", np.zeros(8, np.int32), limits=Limits(), after_fault=30)
 
 
 def test_another_error_is_told_behind_the_findings() -> None:

@@ -249,12 +249,12 @@ class Emulator:
         for argument in bound:
             if isinstance(argument, ArrayArgument):
                 EmulatorArray.accept(argument.value, self._memory)
-        go_on: Callable[[], None] | None = None
+        at_first: Callable[[], None] | None = None
         budget = None
         if launch.limits is not None or launch.after_fault:
             budget = Budget(launch.limits or NO_LIMITS, compiled.file)
             if launch.after_fault:
-                go_on = partial(budget.end_after_finding, launch.after_fault)
+                at_first = partial(budget.end_after_finding, launch.after_fault)
         known = self._known(compiled)
         program, rules = known.program, known.rules if is_counting else None
         if budget is not None:
@@ -273,7 +273,7 @@ class Emulator:
             self._check_together(launch, compiled.resources, declared)
         start = time.perf_counter()
         output: list[str] = []
-        faults = Faults(launch.checks, go_on)
+        faults = Faults(launch.checks, at_first)
         # Its list of blocks takes 16 GiB for the largest x, so it is made only where it is used.
         whole = (
             Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
@@ -313,7 +313,9 @@ class Emulator:
             except MemoryError:
                 if budget is None or budget.limits.memory is None:
                     raise
-                raise budget.exceeded("memory") from None
+                exceeded = budget.exceeded("memory")
+                faults.raise_found(exceeded)
+                raise exceeded from None
             faults.raise_found()
             if not is_mapping:
                 image.copy_back()

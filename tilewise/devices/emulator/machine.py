@@ -305,7 +305,7 @@ class Machine:
 
     def _give_up(self) -> None:
         """End the batch, whose threads would wait forever; the findings say for what."""
-        if not self.faults.goes_on:
+        if not self.faults.continues:
             raise BarrierError(self.faults.findings)
 
     def _run_group(self, at: int, lanes: Lanes, in_turn: bool) -> bool:

@@ -38,22 +38,24 @@ class Budget:
     def __init__(self, limits: Limits, file: str) -> None:
         self.limits = limits
         self.end = math.inf if limits.seconds is None else time.monotonic() + limits.seconds
-        self._stopped = "the launch was stopped"
+        self._is_after_finding = False
         self.file, self.line = file, 0
         self._looks = self._printed = 0
         self._held = _held_bytes()
 
     def exceeded(self, limit: str) -> LimitError:
         """Return the error that names a limit, and the line that was run last."""
-        value = getattr(self.limits, limit)
-        return LimitError(limit, value, self._stopped, self.file, self.line)
+        what = "the launch was stopped"
+        if self._is_after_finding and limit == "seconds":
+            what += " after its first finding"
+        return LimitError(limit, getattr(self.limits, limit), what, self.file, self.line)
 
     def end_after_finding(self, seconds: float) -> None:
-        """Let the time be over in so many seconds, if it would not be before."""
+        """Limit the rest of the launch to ``seconds``, unless its own limit ends it earlier."""
         end = time.monotonic() + seconds
         if end < self.end:
             self.end, self.limits = end, replace(self.limits, seconds=seconds)
-            self._stopped = "the launch was stopped after its first finding"
+            self._is_after_finding = True
 
     def look(self, machine: Machine, at: int) -> None:
         """Raise LimitError if the limits are reached, the instruction ``at`` being next."""

@@ -108,7 +108,7 @@ class _Group:
 
 
 class Faults:
-    """Collect findings, or raise at the first, or after some time the first and all others.
+    """Collect findings, and raise at the first, or all of them at the launch's end, or never.
 
     Of one kind at one line, with one array and one kind of access, there is one: it counts the
     instructions, of which an unrolled loop has many.
@@ -118,16 +118,21 @@ class Faults:
     mode : str
         ``"raise"``, ``"strict"``, ``"collect"`` or ``"off"``; ``"strict"`` raises at what the
         others only note.
-    go_on : callable, optional
-        A function that is called at the first finding if it is not to be raised yet:
-        :meth:`raise_found` raises it with those that are found after it.
+    at_first : callable, optional
+        In the modes ``"raise"`` and ``"strict"``, a function that is called at the first finding in
+        place of raising it; :meth:`raise_found` raises all findings at the launch's end.
+
+    Attributes
+    ----------
+    continues : bool
+        Whether the launch continues after a finding.
     """
 
-    def __init__(self, mode: str, go_on: Callable[[], None] | None = None) -> None:
+    def __init__(self, mode: str, at_first: Callable[[], None] | None = None) -> None:
         self.mode = mode
         self._raises = mode in ("raise", "strict")
-        self._go_on = go_on if self._raises else None
-        self.goes_on = mode == "collect" or self._go_on is not None
+        self._at_first = at_first if self._raises else None
+        self.continues = mode == "collect" or self._at_first is not None
         self._found: dict[tuple[Any, ...], tuple[_Group, Finding]] = {}
         self._noted: dict[tuple[Any, ...], _Group | str] = {}
         self._seen: set[tuple[str, int]] = set()
@@ -187,7 +192,7 @@ class Faults:
         Raises
         ------
         CheckError
-            In the modes ``"raise"`` and ``"strict"``, unless the launch goes on.
+            In the modes ``"raise"`` and ``"strict"``, unless the launch continues.
         """
         if (kind, site.instruction) in self._seen:
             return
@@ -210,20 +215,20 @@ class Faults:
         self._found[key] = group, finding
         # Nothing may be read or written beyond the arrays, whatever is asked.
         is_out = self.mode == "off" and _ERRORS[kind] is MemoryAccessError
-        if is_out or (self._raises and self._go_on is None):
+        if is_out or (self._raises and self._at_first is None):
             raise _ERRORS[kind]((finding,))
-        if self._go_on is not None and len(self._found) == 1:
-            self._go_on()
+        if self._at_first is not None and len(self._found) == 1:
+            self._at_first()
 
     def raise_found(self, error: Exception | None = None) -> None:
-        """Raise the findings of a launch that went on after the first one, if there is one.
+        """Raise all findings, if there are any and the launch continued after the first.
 
         Parameters
         ----------
-        error : Exception or None
-            The error that ended the launch.
+        error : Exception, optional
+            The error that ended the launch, whose message comes behind the findings.
         """
-        if self._go_on is not None and self._found:
+        if self._at_first is not None and self._found:
             findings = self.findings
             stopped = "" if error is None else str(error)
             raise _ERRORS[findings[0].kind](findings, stopped) from None
