@@ -25,7 +25,7 @@ LEFT_OUT = frozenset(
         "limits", "tried",
     }
 )  # fmt: skip
-# In rows of these lists, ``batch`` is a number that the row is of, and is kept.
+# In rows of these lists, ``batch`` is a size of the problem, of sequences or products, and is kept.
 OF_BATCHES = frozenset({"decoding", "batches"})
 DIGITS = 8
 

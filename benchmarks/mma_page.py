@@ -3,7 +3,7 @@
     python benchmarks/mma_page.py
 
 The records are ``benchmarks/results/mma_*_h200.json``, as ``benchmarks/mma_products.py`` writes
-them. The tables have CUTLASS if each row of a record has a time of it.
+them. The tables have a column for CUTLASS if any row has a time of it; other rows' cells are empty.
 """
 
 from __future__ import annotations
@@ -82,17 +82,17 @@ def page(suites: Row, drawn: Row, aligned: Row) -> str:
 
 
 def _rivals_of(rows: Sequence[Row]) -> list[str]:
-    """Return the rivals by mma.sync that any of the rows has a time of."""
+    """Return the rivals by mma.sync that were timed for any of the rows."""
     return [x for x in ("triton", "cutlass") if any(x in row["ratios"] for row in rows)]
 
 
 def _figure(values: Mapping[str, float], name: str, digits: int = 3) -> str:
-    """Return a rival's figure, or nothing where the rival was not timed."""
+    """Return a rival's figure as text; it is empty if the rival was not timed."""
     return f"{values[name]:.{digits}f}" if name in values else ""
 
 
-def _fewer(rows: Sequence[Row], rivals: Sequence[str]) -> str:
-    """Say which rivals have a time of a part of the rows alone."""
+def _timed_for_a_part(rows: Sequence[Row], rivals: Sequence[str]) -> str:
+    """Say which rivals were timed for only a part of the rows."""
     told = []
     for name in rivals:
         timed = [row["suite"] for row in rows if name in row["ratios"]]
@@ -216,7 +216,8 @@ def _slower(rows: Sequence[Row], rivals: Sequence[str]) -> str:
                 )
             )  # fmt: skip
     beside = " or ".join(NAMES[x] for x in rivals)
-    told = f"{len(lines)} of {len(rows)} products, beside {beside}.{_fewer(rows, rivals)}"
+    told = f"{len(lines)} of {len(rows)} products, beside {beside}."
+    told += _timed_for_a_part(rows, rivals)
     heading = ("product", "ratio", "beside", "its way", "ours")
     return paragraph(told) + "\n" + table(heading, lines, "lrlll")
 

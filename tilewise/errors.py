@@ -114,8 +114,8 @@ class CheckError(TilewiseError):
     findings : sequence of Finding
         The findings, the first one first; the message shows the first few.
     stopped : str
-        Why a launch that went on after its first finding did not come to its end; empty if it did,
-        or if it did not go on.
+        Why a launch that continued after its first finding was stopped before its end; empty if it
+        was not, or if it raised at the first finding.
     """
 
     def __init__(self, findings: tuple[Finding, ...], stopped: str = "") -> None:
@@ -123,7 +123,7 @@ class CheckError(TilewiseError):
         super().__init__(self.text(MOST_SHOWN))
 
     def text(self, most: int | None = None) -> str:
-        """Return the message with at most so many groups of findings; by default with all."""
+        """Return the message with at most ``most`` groups of findings; by default with all."""
         shown = in_groups(self.findings)
         if most is not None and len(shown) > most:
             shown[most:] = [f"... and {len(shown) - most} more"]

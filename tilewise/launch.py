@@ -208,8 +208,9 @@ class Launch(Shown):
         The kernel itself waits, by ``griddepcontrol.wait`` (CUDA C++ Programming Guide,
         "Programmatic Dependent Launch and Synchronization").
     after_fault : float
-        The seconds that a launch on the emulator goes on after the first finding, to look for
-        others, where ``checks`` is ``"raise"`` or ``"strict"``; the error has all of them.
+        The most seconds for which a launch on the emulator continues after the first finding, to
+        look for others, if ``checks`` is ``"raise"`` or ``"strict"``; the error has all of them.
+        At 0, the first finding is raised at once.
     global_races : bool
         Whether the emulator looks for races in global memory too, which takes time and memory.
     limits : Limits or None

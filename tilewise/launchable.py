@@ -151,8 +151,9 @@ class Launchable(ABC):
             machine code then, so what only ptxas refuses is not found, for example a block with too
             many registers.
         after_fault : float
-            The seconds that the emulator goes on after the first finding, to look for others, if
-            ``checks`` is ``"raise"`` or ``"strict"``: the error has all of them.
+            The most seconds for which the emulator continues after the first finding, to look for
+            others, if ``checks`` is ``"raise"`` or ``"strict"``; the error has all of them. At 0,
+            the first finding is raised at once.
 
         Raises
         ------

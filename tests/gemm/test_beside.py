@@ -125,7 +125,7 @@ def test_a_plans_other_kernels_are_begun_at_once(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def nothing_underway() -> None:
-    """Nothing that other tests of this process have begun: what waits is left, the rest ends."""
+    """Wait for compilations that other tests of this process began; drop those in the queue."""
     end = time.monotonic() + 600
     while not beside.wait(0):
         assert time.monotonic() < end

@@ -111,7 +111,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
         (
             (x[:, :3], w),
             r"x with shape \(2, 3\) has 3 features in its last dimension; weight with shape "
-            r"\(3, 4\), \(out features, in features\), takes 4",
+            r"\(3, 4\), that is \(out features, in features\), takes 4",
         ),
         ((x[0, :3], w, torch.randn(3)), r"x with shape \(3,\) has 3 features"),
         ((x[0, 0], w), "x has no dimension; weight with shape .* takes 4 features"),

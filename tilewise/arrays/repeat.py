@@ -83,7 +83,7 @@ def record(
 
     Parameters
     ----------
-    library, gpu, launches, is_tuple
+    library, gpu, launches
         The attributes of :class:`Repeat`.
     matrices : sequence of array
         A and B; with pairs in two arrays, A and both B.
@@ -98,6 +98,8 @@ def record(
         The workspace of the launches.
     are_given : bool
         Whether the caller gave the results.
+    is_tuple : bool
+        Whether the results are returned as a tuple.
     """
     # The indices of the addresses in run(). Arrays of the call are counted from the front, in the
     # order of find(); new results, the workspace and 0 from the back, in the order in which run()
@@ -142,8 +144,8 @@ def record(
 Make = Callable[[], Array]
 Arranged = Callable[[Sequence[int]], Sequence[int]]
 """A function that returns the addresses in the order in which the launches take them. Its argument
-is the addresses of the call's arrays, followed by those of new results, that of the workspace, and
-0."""
+is the addresses of the call's arrays, then those of new results, that of the workspace, and 0.
+"""
 
 
 def _into_one(

@@ -81,9 +81,9 @@ def components_of(text: str) -> int:
 
 
 def vector_of(text: str) -> tuple[str, int]:
-    """Return the type of a type's components and their number: ``("float", 4)`` of ``float4``.
+    """Return the type of a vector's components, and their number: ``("float", 4)`` of ``float4``.
 
-    A type that is no vector is its only component.
+    Of a type that is no vector, these are the type itself and 1.
     """
     if text.rstrip().endswith("*"):
         return text, 1

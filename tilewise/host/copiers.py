@@ -67,8 +67,8 @@ Tasks = queue.SimpleQueue[tuple[Copying, Array, Array] | None]
 class Copiers:
     """A pool of threads that copy.
 
-    The threads end with the pool, even if Ctrl-C interrupts its beginning or its end: they refer to
-    its queue alone, and are told to end when nothing refers to the pool any more.
+    The threads end with the pool, even if Ctrl-C interrupts its constructor or :meth:`close`: they
+    refer only to its queue, and are told to end when nothing refers to the pool any more.
 
     Parameters
     ----------
@@ -78,8 +78,8 @@ class Copiers:
 
     def __init__(self, count: int) -> None:
         self._tasks: Tasks = queue.SimpleQueue()
-        self._end = weakref.finalize(self, _end, self._tasks, count)
-        self._end.atexit = False
+        self._end = weakref.finalize(self, _tell_to_end, self._tasks, count)
+        self._end.atexit = False  # then daemon threads end by themselves
         self._threads = [
             threading.Thread(target=_work, args=(self._tasks,), name="tilewise copies", daemon=True)
             for _ in range(count)
@@ -114,8 +114,8 @@ def _work(tasks: Tasks) -> None:
         del task, copying, to, source  # so that a waiting thread keeps no array alive
 
 
-def _end(tasks: Tasks, count: int) -> None:
-    """Tell the threads to end when they have finished the tasks before."""
+def _tell_to_end(tasks: Tasks, count: int) -> None:
+    """Tell ``count`` threads to end when they have finished the tasks in the queue."""
     for _ in range(count):
         tasks.put(None)
 

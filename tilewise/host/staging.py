@@ -25,7 +25,7 @@ class _Staging:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._idle: dict[Gpu, list[GpuChannel]] = {}
-        self._busy: dict[Gpu, set[object]] = {}  # the loans of its channels
+        self._busy: dict[Gpu, set[object]] = {}  # an object for each channel that is lent
         self._copiers: Copiers | None = None
 
     @contextmanager

@@ -168,8 +168,9 @@ def run(
     global_races : bool
         Whether the emulator looks for races in global memory too, which takes time and memory.
     after_fault : float
-        The seconds that the emulator goes on after the first finding, to look for others, if
-        ``checks`` is ``"raise"`` or ``"strict"``: the error has all of them.
+        The most seconds for which the emulator continues after the first finding, to look for
+        others, if ``checks`` is ``"raise"`` or ``"strict"``; the error has all of them. At 0, the
+        first finding is raised at once.
     repeats : int
         The number of launches that are timed on a GPU, after the one whose result is checked. The
         time is a first look, because the inputs may be in L2. A launch of more than a second is not

@@ -327,8 +327,8 @@ def may_be_cached() -> bool:
     differentiation. Autocast, tracing and the transformations of ``torch.func`` change which
     dispatch keys tensors have, and these are compared by :meth:`CachedCall.addresses`.
     """
-    # An export that Dynamo does not trace runs in a mode that sees operators. The function that is
-    # true in such an export, too, takes longer.
+    # ``torch.compiler.is_compiling`` is true in a non-strict export too, but takes longer. Such an
+    # export is seen here by its dispatch mode, which ``_modes`` counts.
     return not (_is_compiling() or _modes() or _forward_mode._current_level >= 0)
 
 

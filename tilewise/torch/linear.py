@@ -171,13 +171,13 @@ class _Layer(torch.autograd.Function):  # type: ignore[misc]
     def forward(
         ctx: Any, made: list[Any], x: Tensor, weight: Tensor, bias: Tensor | None = None
     ) -> Tensor:
-        """Return the result, which is made before: ``made`` is the result and the facts.
+        """Return the result, which was computed before: ``made`` is the result and the facts.
 
-        It comes in a list, in which autograd does not look for inputs. The facts are the cache of
-        the backward pass, whether the weight is column-major, and the dtype of the bias.
+        ``made`` is a list because autograd does not look for inputs in lists. The facts are the
+        cache of the backward pass, whether the weight is column-major, and the dtype of the bias.
         """
-        # This is ``ctx.save_for_backward`` without its call. ``ctx.needs_input_grad`` says what is
-        # said here by the tensors, in more time.
+        # ``ctx.save_for_backward`` only sets ``to_save``; to set it here saves the call. The
+        # tensors' ``requires_grad`` says the same as ``ctx.needs_input_grad``, in less time.
         ctx.to_save = (x if weight.requires_grad else None, weight if x.requires_grad else None)
         result, ctx.facts = made
         return result
@@ -217,8 +217,8 @@ def _gradients(
 ) -> tuple[Tensor | None, Tensor | None, Tensor | None] | None:
     """Return the gradients of X, the weight and the bias, which autograd does not record.
 
-    The result is None if something of PyTorch's has to see the products. ``kind`` is the dtype of
-    the bias; None if its gradient is not needed.
+    The result is None if something of PyTorch's sees the products (:func:`is_unseen`). ``kind`` is
+    the dtype of the bias; None if its gradient is not needed.
     """
     g = of_d if x is None or weight is None else aligned(of_d, weight.shape[1])
     has_sums = kind is not None and g is of_d and g.ndim > 1
@@ -240,7 +240,7 @@ def _gradients(
             if is_by_columns and of_weight is not None:
                 of_weight = of_weight.mT
             return of_x, of_weight, of_sums if has_sums else of_bias
-    # A cached call fits only tensors that nothing sees.
+    # This is asked only now, because a cached call fits no tensors whose products would be seen.
     if not is_unseen((of_d, x, weight)):
         return None
 

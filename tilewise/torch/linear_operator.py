@@ -88,7 +88,7 @@ def check_features(x: Tensor, name: str, weight: Tensor) -> None:
     if x.shape[-1] != shape[1]:
         raise ValueError(
             f"x with shape {tuple(x.shape)} has {x.shape[-1]} features in its last dimension; "
-            f"{name} with shape {shape}, (out features, in features), takes {shape[1]}"
+            f"{name} with shape {shape}, that is (out features, in features), takes {shape[1]}"
         )
 
 

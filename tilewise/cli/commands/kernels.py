@@ -107,7 +107,7 @@ def run(
 
     A kernel of any other signature is launched with --grid, --block and --args.
 
-    On the emulator, all faults are listed that are found within 2 seconds of the first.
+    On the emulator, it lists all faults that it finds within 2 seconds of the first.
     """
     from tilewise.cli import show
     from tilewise.kernel import Kernel

@@ -69,8 +69,8 @@ Force = Annotated[bool, typer.Option("--force", help="--out may overwrite a file
 
 
 AFTER_FAULT = 2.0
-"""The seconds in which other faults are looked for after the first: a kernel that counts up to a
-number that it read from nowhere may never end.
+"""The most seconds for which a launch continues after its first fault, to find others. The time is
+limited because a loop may never end if a faulty load gave its bound.
 """
 
 
