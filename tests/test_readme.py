@@ -21,6 +21,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from reference import thorough
 from scripts import script
 
 import tilewise
@@ -122,7 +123,14 @@ def comparable(text: str, *, with_registers: bool = False) -> list[str]:
     return [re.sub(r" +", " ", line) for line in text.splitlines()]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        # The ladder's page runs each rung several times, which takes as long as all other pages.
+        pytest.param(page, id=page.name, marks=[thorough] * (page.name == "ladder.md"))
+        for page in PAGES
+    ],
+)
 def test_pages_show_what_is_printed(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

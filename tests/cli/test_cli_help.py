@@ -77,7 +77,8 @@ def test_a_ladder_of_nothing_says_so(size: str, tilewise: Tilewise) -> None:
         assert found.out.count("right") >= len(RUNGS)
     else:
         assert (note, rest) == ("C has no elements: nothing was launched", [])
-    assert tilewise(*words, "--json").json["notes"] == [note]
+    if size != "k":  # where all rungs would be launched again
+        assert tilewise(*words, "--json").json["notes"] == [note]
 
 
 @thorough

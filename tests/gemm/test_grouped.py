@@ -127,7 +127,7 @@ def check(case: Case, tiles: Choice, device: Device) -> None:
     held.check(plan_by(tiles, held.product))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "tiles"), ROWS + OF_K, ids=named(ROWS + OF_K))
 def test_each_group_is_right_and_no_nan_reaches_another(
     case: Case, tiles: Choice, device: Device

@@ -65,13 +65,14 @@ RESIDUALS = [
 ]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)  # each residual, as they are 5 or 6, and every other tiling
 @pytest.mark.parametrize("residual", RESIDUALS, ids=str)
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -> None:
     check(device, tiling, residual, lambda acc, bias, x: tw.relu(acc + bias) + x)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tiling", TILINGS[3::4], ids=str)
 def test_two_matrices_and_a_second_result(device: Device, tiling: Tiling) -> None:
     """Of two matrices only one can pass through the buffers."""
@@ -85,7 +86,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=["gelu", "residual", "tanh"])
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:

@@ -20,7 +20,7 @@ from tilewise.numbers import check
 from tilewise.places import Place
 
 A100 = known("a100")
-N, K = 72, 1100
+N, K = 72, 600
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((130, K))
 W = RNG.standard_normal((K, N))

@@ -31,7 +31,7 @@ def arch_of(capability: int) -> str:
 
 
 def every_tiles_and_capability() -> Iterator[Any]:
-    """Every other one of the tiles for one capability, in turn; the others are thorough.
+    """Every fourth one of the tiles for one capability, in turn; the others are thorough.
 
     For 8.6, 8.7 and 8.9 ptxas gives every one of these kernels as many registers as for 8.0. Of
     the two layouts each takes one, in turn; the other is thorough too.
@@ -39,9 +39,9 @@ def every_tiles_and_capability() -> Iterator[Any]:
     later = (90, 100, 120)
     for at, tiles in enumerate(TILES):
         for capability in (80, 86, 87, 89, *later):
-            is_quick = at % 2 and capability == (80, *later)[at // 2 % 4]
+            is_quick = at % 4 == 1 and capability == (80, *later)[at // 4 % 4]
             for a_is_k_major in (True, False):
-                is_its_turn = a_is_k_major == (at % 4 == 1)
+                is_its_turn = a_is_k_major == (at % 8 == 1)
                 marks = () if is_quick and is_its_turn else (thorough,)
                 layout = "KM" if a_is_k_major else "MK"
                 name = f"{tiles}-{capability}-{layout}"

@@ -229,6 +229,7 @@ def test_only_on_hopper(name: str) -> None:
             each.check_arch(arch)
 
 
+@pytest.mark.sampled(2)
 @every
 def test_c_in_rows_that_are_not_aligned_is_stored_by_elements(name: str, device: Device) -> None:
     reports = []

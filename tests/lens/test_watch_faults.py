@@ -16,6 +16,8 @@ from tilewise.kernel import Kernel
 from tilewise.lens.tours.find import tour_of
 from tilewise.lens.watch import Watch, watch
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 TWICE = """
 __global__ void twice(int n, float* x) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -248,13 +250,14 @@ def test_as_json_and_beside_another(run_watch: RunWatch, tmp_path: Path) -> None
     assert "out of bounds" in err
 
 
-def test_costs_up_to_a_fault_are_not_compared(browser: Any, tmp_path: Path) -> None:
+def test_costs_up_to_a_fault_are_not_compared(shared_tab: Any, tmp_path: Path) -> None:
     """A share of what a kernel did up to its fault is no share of the product."""
     (tmp_path / "own.cu").write_text(PRODUCT)
     own, tiled = (watch(name, 8, 8, 12, tile=4) for name in (f"{tmp_path}/own.cu:mine", "tiled"))
     for pair in (own.beside(tiled), tiled.beside(own)):
         pair.save(tmp_path / "two.html")
-        tab = browser.new_page()
+        tab = shared_tab
+        tab.goto("about:blank")
         tab.goto((tmp_path / "two.html").as_uri())
         tab.wait_for_selector("body[data-step]")
         tab.keyboard.press("End")
@@ -264,7 +267,6 @@ def test_costs_up_to_a_fault_are_not_compared(browser: Any, tmp_path: Path) -> N
         )
         told = tab.locator(".told.cut").all_inner_texts()
         assert told == ["FAULT: out of bounds at line 8; it stops there"]
-        tab.close()
 
 
 def test_a_launch_on_the_command_line(run_watch: RunWatch, tmp_path: Path) -> None:

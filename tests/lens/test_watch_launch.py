@@ -19,6 +19,8 @@ from tilewise.pointer import pointer
 from tilewise.specs.run import Prepared, prepare
 from tilewise.tensor_map import tensor_map
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 
 def ready(name: str, grid: str, block: str, *args: str, shared: str = "0") -> Prepared:
     return prepare(Kernel(SOURCE, name), args, grid, block, shared, arch="sm_90a")

@@ -20,6 +20,8 @@ from tilewise.ladder.problem import random_problem
 from tilewise.lens.tours.find import tour_of
 from tilewise.lens.watch import watch, watch_case
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 # Row 3 is twice as large, and nobody writes column 1.
 MINE = f"""
 extern "C" __global__ void mine{SIGNATURE} {{{PLACE}

@@ -17,7 +17,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.checks.happens_before import MATRICES, STORES, Clocks
+from tilewise.devices.emulator.checks.happens_before import (
+    MATRICES,
+    STORES,
+    Clocks,
+    consecutive,
+)
 from tilewise.devices.emulator.checks.last_accesses import Access, Knows, LastAccesses
 from tilewise.devices.emulator.checks.log import ARRIVAL, ISSUE, READ, WRITE
 from tilewise.devices.emulator.memory.patterns import SharedPattern
@@ -214,7 +219,7 @@ class Ordering(LastAccesses):
     ) -> None:
         first = (row * self.machine.shared.pitch + offsets) // self._granule
         place = _spread(first.astype(np.intp), max(1, width // self._granule))
-        known = self.known[lanes].min(axis=0)
+        known = self.known[consecutive(lanes)].min(axis=0)
         agent = np.array([engine], np.intp)
         access = Access(
             place, lanes[:1], agent, np.array([clock], np.int32), kind, op,
