@@ -15,6 +15,8 @@ from tilewise.ladder.rungs import RUNGS, Rung
 
 pytestmark = pytest.mark.usefixtures("no_machine_code")
 
+EMPTY_SUMS = "k is 0: every element of C is an empty sum, 0"
+
 
 @pytest.mark.parametrize("columns", [60, 80, 200])
 def test_the_list_of_commands_fits_the_terminal_and_none_is_cut(
@@ -73,12 +75,17 @@ def test_a_ladder_of_nothing_says_so(size: str, tilewise: Tilewise) -> None:
     title, note, *rest = found.out.splitlines()
     assert f"{size} = 0" in title
     if size == "k":  # C is of zeros, which every rung writes
-        assert note.startswith("k is 0: every element of C is an empty sum, 0")
+        assert note.startswith(EMPTY_SUMS)
         assert found.out.count("right") >= len(RUNGS)
     else:
         assert (note, rest) == ("C has no elements: nothing was launched", [])
-    if size != "k":  # where all rungs would be launched again
         assert tilewise(*words, "--json").json["notes"] == [note]
+
+
+@thorough
+def test_a_ladder_of_empty_sums_says_so_in_json_too(tilewise: Tilewise) -> None:
+    (note,) = tilewise("ladder", "-m", 8, "-n", 8, "-k", 0, "--json").json["notes"]
+    assert note.startswith(EMPTY_SUMS)
 
 
 @thorough
