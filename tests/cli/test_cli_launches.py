@@ -99,7 +99,7 @@ FAULTS = """extern "C" __global__ void faults(const int* bound, float* x) {
     x[128 + threadIdx.x] = 2;
     x[192 + threadIdx.x] = 3;
     x[256 + threadIdx.x] = 4;
-    for (volatile int i = 0; i != bound[0]; )
+    for (volatile int i = 0; i != bound[0]; i = i + 2)
         ;
 }
 """
