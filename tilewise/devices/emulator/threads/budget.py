@@ -41,7 +41,7 @@ class Budget:
         self._is_after_finding = False
         self.file, self.line = file, 0
         self._looks = self._printed = 0
-        self._held = _held_bytes()
+        self._held = 0 if limits.memory is None else _held_bytes()
 
     def exceeded(self, limit: str) -> LimitError:
         """Return the error that names a limit, and the line that was run last."""
