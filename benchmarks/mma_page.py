@@ -22,7 +22,6 @@ from tilewise.bench.summary import geometric_mean
 PAGE = DOCS / "performance-mma.md"
 RECORDS = tuple(RESULTS / f"mma_{name}_h200.json" for name in ("suites", "random", "random_8"))
 PAGES = {PAGE: RECORDS}
-SUITE_ORDER = "square", "llm"
 LARGE = 4096  # rows of the square products that count as large
 
 NAMES = {
@@ -64,7 +63,7 @@ tilewise's kernel is:
 def page(suites: Row, drawn: Row, aligned: Row) -> str:
     """Return the page."""
     records = suites, drawn, aligned
-    rows = sorted(suites["rows"], key=lambda row: SUITE_ORDER.index(row["suite"]))
+    rows = sorted(suites["rows"], key=lambda row: list(SUITES).index(row["suite"]))
     rivals = _rivals_of(rows)
     gpu = gpu_of(suites)
     if any(gpu_of(record) != gpu for record in records):

@@ -225,8 +225,7 @@ def test_every_page_fits_a_telephone(visit: Open, site: Path) -> None:
 
 # Python in the browser
 
-# Milliseconds. To build the site and load Python took 25 s alone, and 131 s beside three processes
-# that kept two cores busy.
+# Milliseconds: two cores, and other tests beside it.
 LONG = 600_000
 
 

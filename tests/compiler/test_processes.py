@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from waiting import assert_soon
 
 from tilewise.compiler import forking, processes, starting
 from tilewise.compiler.clock import Clock
@@ -49,10 +50,7 @@ def is_there(process: int) -> bool:
 
 
 def assert_soon_gone(*numbers: int) -> None:
-    end = time.monotonic() + 60
-    while any(map(is_there, numbers)):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    assert_soon(lambda: not any(map(is_there, numbers)))
 
 
 @pytest.fixture(params=["forked", "started"])

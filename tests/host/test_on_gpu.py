@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, starmap
 from pathlib import Path
@@ -22,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matmul_reference import assert_right
 from reference import examples
+from waiting import assert_soon
 
 import tilewise
 from tilewise.devices.gpu import Gpu
@@ -247,14 +247,6 @@ def copying_threads() -> list[str]:
     """Return the names of the threads that copy; others may compile what the next call asks for."""
     names = (thread.name for thread in threading.enumerate())
     return [name for name in names if name in ("tilewise copies", "tilewise stores")]
-
-
-def assert_soon(is_so: Callable[[], bool]) -> None:
-    """Threads whose start was interrupted end by themselves, a moment later."""
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end, copying_threads()
-        time.sleep(0.01)
 
 
 def again_and_again(a: Array, b: Array, out: Array) -> None:

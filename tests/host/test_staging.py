@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from waiting import assert_soon
 
 from tilewise.host import staging
 from tilewise.host.copiers import Copiers
@@ -123,13 +124,6 @@ def interrupted(call: Callable[..., Any], at: int, *, after: bool = False) -> Ca
 
 def copying() -> list[threading.Thread]:
     return [each for each in threading.enumerate() if each.name == "tilewise copies"]
-
-
-def assert_soon(is_so: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("at", [0, 3, 15])
