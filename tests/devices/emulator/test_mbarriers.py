@@ -180,6 +180,17 @@ def test_faults_of_a_ring(
     assert not out.any()
 
 
+def test_who_arrives_alone_knows_that_the_phase_has_ended(
+    emulator: Device, launch: Launcher
+) -> None:
+    out = np.zeros(32, np.int32)
+    launch("mbarriers", "second_phase", 1, 64, out, defines={"ARRIVALS": 1})
+    assert out.all()
+    # Of two arrivals, neither says that the other has been.
+    with pytest.raises(BarrierError, match=r"turn\[0\] by a parity, and nothing orders it after"):
+        launch("mbarriers", "second_phase", 1, 64, out, defines={"ARRIVALS": 2})
+
+
 def test_waiting_forever_is_named(emulator: Device, launch: Launcher) -> None:
     a, out = integers(1, 6, 32), np.zeros((1, 1, 32), np.int32)
     report = launch("mbarriers", "ring", 1, 64, 6, a, out, defines={"FAULT": 4}, checks="collect")

@@ -159,9 +159,18 @@ class MbarrierOrder:
         self._order.release(lanes, barrier, self._left)
         np.maximum.at(self._left, (barrier, self._agent[barrier]), now)
 
-    def ended(self, done: Index) -> None:
-        """Record that phases of barriers ended."""
+    def ended(self, done: Index, arrivals: tuple[Index, Index] | None = None) -> None:
+        """Record that phases of barriers ended.
+
+        ``arrivals`` are the lanes that just arrived, and the barrier of each. Those that knew of
+        all other arrivals at a phase, such as one that arrives alone, know that it has ended.
+        """
         now = self._tick(done)
+        if arrivals is not None:
+            lanes, barrier = arrivals
+            sees = np.isin(barrier, done)
+            sees[sees] = (self._left[barrier[sees]] <= self._order.known[lanes[sees]]).all(axis=1)
+            self._order.known[lanes[sees], self._agent[barrier[sees]]] = self.now(barrier[sees])
         self._left[done, self._agent[done]] = now
         self._ends[done] = np.stack((now, self._ends[done, 0]), axis=1)
         self._found[done] = np.maximum(self._found[done], self._left[done])

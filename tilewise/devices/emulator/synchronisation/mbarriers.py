@@ -203,7 +203,7 @@ class Mbarriers:
         self.pending -= total
         if drops:
             self.expected -= total
-        self._end_phases(np.unique(barrier))
+        self._end_phases(np.unique(barrier), (lanes.numbers, barrier))
         return state
 
     def _arrive_in_turn(
@@ -282,15 +282,18 @@ class Mbarriers:
         ends = (self.pending[barrier] == 0) & (self.bytes_[barrier] == count * bytes_)
         return int(ends.argmax()) + 1 if ends.any() else len(barrier)
 
-    def _end_phases(self, barrier: Index) -> None:
-        """End the phases that are complete, and release the lanes that waited for that."""
+    def _end_phases(self, barrier: Index, arrivals: tuple[Index, Index] | None = None) -> None:
+        """End the phases that are complete, and release the lanes that waited for that.
+
+        ``arrivals`` are the lanes that just arrived, and the barrier of each.
+        """
         done = barrier[(self.pending[barrier] == 0) & (self.bytes_[barrier] == 0)]
         if not len(done):
             return
         self.phase[done] += 1
         self.pending[done] = self.expected[done]
         if self.machine.ordering is not None:
-            self.machine.ordering.mbarriers.ended(done)
+            self.machine.ordering.mbarriers.ended(done, arrivals)
         waiting, self._waiting = self._waiting, []
         for some in waiting:
             goes = self._ended(some)
