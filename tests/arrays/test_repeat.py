@@ -265,6 +265,19 @@ def test_the_offset_of_a_slice(torch: Any) -> None:
 
 
 @pytest.mark.usefixtures("gpu")
+def test_the_offset_of_an_operand(torch: Any) -> None:
+    """An epilogue's matrix is copied by TMA only where its rows are 16-byte aligned."""
+    a, b = (torch.randn(256, 256, device="cuda").bfloat16() for _ in range(2))
+    x = torch.randn(256, 272, device="cuda").bfloat16()
+    plain = matmul(a, b, out_dtype="float32")
+    for _ in range(2):
+        for first in (*range(9), 16):
+            residual = x[:, first : first + 256]
+            got = matmul(a, b, epilogue=lambda acc, residual: acc + residual, residual=residual)
+            assert torch.equal(got, (plain + residual).bfloat16())
+
+
+@pytest.mark.usefixtures("gpu")
 def test_refusals_after_a_call_that_was_right(torch: Any) -> None:
     a, b = torch.randn(16, 16, device="cuda"), torch.randn(16, 16, device="cuda")
     expected = matmul(a, b)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from broken_kernel import broken
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from matmul_reference import assert_right
@@ -25,12 +25,10 @@ from tilewise.errors import (
 from tilewise.gemm.chip import H200, Chip
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
-from tilewise.gemm.families.hopper.variants import SOURCE
 from tilewise.gemm.families.thin import half as thin
 from tilewise.gemm.plan import plan_on
 from tilewise.gemm.product import Product
-from tilewise.gemm.steps import Plan, Step, execute
-from tilewise.kernel import SOURCES, Kernel
+from tilewise.gemm.steps import Plan, execute
 
 pytestmark = pytest.mark.usefixtures("no_machine_code")
 
@@ -274,23 +272,6 @@ def test_thin_products(
     held.check(thin.plan(held.product, view, H200))
 
 
-def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
-    """The plan with a word of its kernel changed."""
-    for folder in ("gemm", "ptx"):
-        shutil.copytree(SOURCES / folder, tmp_path / folder)
-    gemm = tmp_path / "gemm"
-    others = {path for path in gemm.glob("*.cu") if path.name != SOURCE.name}
-    (changed,) = (
-        path for path in {*gemm.iterdir()} - others if old in path.read_text(encoding="utf-8")
-    )
-    source = changed.read_text(encoding="utf-8")
-    assert source.count(old) == 1
-    changed.write_text(source.replace(old, new), encoding="utf-8")
-    first, *rest = plan.steps
-    kernel = Kernel(gemm / SOURCE.name, first.kernel.name, first.kernel.defines, include=[tmp_path])
-    return replace(plan, steps=(Step(kernel, first.launch), *rest))
-
-
 FAULTS: list[tuple[str, str, type[CheckError], str]] = [
     (
         "mbarrier_wait(full_at + 8 * stage, parity);",
@@ -311,7 +292,7 @@ FAULTS: list[tuple[str, str, type[CheckError], str]] = [
         r"no proxy fence \(fence.proxy.async\) after the write",
     ),
     (
-        "        if (lane == 0) tma_store_wait_group_read<1>();",
+        "next ^= 1;\n        if (lane == 0) tma_store_wait_group_read<1>();",
         "",
         RaceError,
         "after the read of a bulk copy",

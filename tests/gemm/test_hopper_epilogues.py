@@ -1,14 +1,17 @@
-"""Epilogues of the Hopper kernel: matrices that are staged in the buffers of D."""
+"""Epilogues of the Hopper kernel: matrices that come through the pipeline's stages."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from broken_kernel import broken
 from fused_reference import Case, operand, run, strided
-from reference import held
+from reference import held, thorough
 
 import tilewise as tw
 from tilewise.devices import Device
@@ -16,7 +19,9 @@ from tilewise.epilogue import trace
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.tiling import Tiling
-from tilewise.gemm.product import Operand, Product
+from tilewise.gemm.product import ALIGNMENT, Operand, Product
+from tilewise.gemm.steps import Plan
+from tilewise.places import ITEM_SIZES
 from tilewise.precision import dtype_of
 
 UNITS = 6  # multiprocessors: so few that each has several tiles
@@ -75,7 +80,7 @@ def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("tiling", TILINGS[3::4], ids=str)
 def test_two_matrices_and_a_second_result(device: Device, tiling: Tiling) -> None:
-    """Of two matrices only one can pass through the buffers."""
+    """Of two matrices only one comes through the pipeline."""
     check(device, tiling, Residual(), lambda acc, bias, x, y: (acc * x + y, acc + bias))
 
 
@@ -98,7 +103,45 @@ def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:
     assert used.spill_bytes == used.stack_bytes == 0
 
 
-def check(device: Device, tiling: Tiling, residual: Residual, function: Any) -> None:
+RACE, UNWRITTEN, BARRIER = tw.RaceError, tw.UninitializedReadError, tw.BarrierError
+WAITS_TO_LAND = "mbarrier_wait(shared_address(&landed[taken % BARRIERS]), taken / BARRIERS % 2);"
+WAITS_TO_BE_FREE = "mbarrier_wait(shared_address(free_again), taken % 2 ^ 1);"
+WAITS_TO_BE_READ = "if (thread % 32 == 0) tma_store_wait_group_read<0>();"
+IN_STAGES, APART = Tiling(256, 160), Tiling(128, 192, ping_pong=True)
+FAULTS: list[tuple[str, Tiling, str, str, type[tw.CheckError], str]] = [
+    ("read too early", APART, WAITS_TO_LAND, "", UNWRITTEN, "which nobody wrote"),
+    ("one barrier", APART, ": CONSUMERS / SHARERS;", ": 1;", BARRIER, "landed"),
+    ("copied too early", APART, WAITS_TO_BE_FREE, "", RACE, "by a bulk copy with no barrier after"),
+    ("a store unread", IN_STAGES, WAITS_TO_BE_READ, "", RACE, "after the read of a bulk copy"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tiling", "old", "new", "error", "words"),
+    [
+        pytest.param(*fault[1:], id=fault[0], marks=[thorough] * (place % 3 > 0))
+        for place, fault in enumerate(FAULTS)
+    ],
+)
+def test_finds_faults(
+    tmp_path: Path, emulator: Device, tiling: Tiling, old: str, new: str,
+    error: type[tw.CheckError], words: str,
+) -> None:  # fmt: skip
+    def change(plan: Plan) -> Plan:
+        return broken(tmp_path, plan, old, new)
+
+    with pytest.raises(error, match=words):
+        check(emulator, tiling, Residual(), lambda acc, x: acc + x, 1, change)
+
+
+def check(
+    device: Device,
+    tiling: Tiling,
+    residual: Residual,
+    function: Any,
+    units: int = UNITS,
+    changed: Callable[[Plan], Plan] = lambda plan: plan,
+) -> None:
     batch, rng = 1 + tiling.ping_pong, np.random.default_rng(0)
     plain = Residual()
 
@@ -119,7 +162,8 @@ def check(device: Device, tiling: Tiling, residual: Residual, function: Any) -> 
         else:
             dtype = residual.dtype
             arrays[name] = residual.memory(rng, batch)
-        inputs.append(strided(arrays[name][1], dtype))
+        ahead = 0 if name == "bias" else residual.offset * ITEM_SIZES[dtype] % ALIGNMENT
+        inputs.append(strided(arrays[name][1], dtype)._replace(offset=ahead))
         operands.append(arrays[name][1].astype(np.float64))
     results = []
     for i in range(1, len(traced.results)):
@@ -128,4 +172,4 @@ def check(device: Device, tiling: Tiling, residual: Residual, function: Any) -> 
     a, b, d = (operand(arrays[name][1]) for name in "abd")
     epilogue = Epilogue(traced, tuple(inputs), tuple(results))
     asked = Product(M, N, K, batch, DTYPE, DTYPE, -1.5, 0.0, a, b, None, d, epilogue)
-    run(Case(asked, arrays, operands), hopper.plan(asked, UNITS, tiling), device)
+    run(Case(asked, arrays, operands), changed(hopper.plan(asked, units, tiling)), device)

@@ -175,3 +175,25 @@ extern "C" __global__ void copies(const int* a, int* out) {
     wait(at(&barrier), 0);
     out[t] = x[127 - t];
 }
+
+// The first ARRIVALS lanes arrive twice at ``turn``, and the first one in between at ``go``. The second warp waits for
+// ``go``, and then for the second phase of ``turn`` alone.
+#ifndef ARRIVALS
+#define ARRIVALS 1
+#endif
+extern "C" __global__ void second_phase(int* out) {
+    __shared__ __align__(16) u64 turn[1], go[1];
+    if (threadIdx.x == 0) {
+        init(at(turn), ARRIVALS);
+        init(at(go), 1);
+    }
+    __syncthreads();
+    if (threadIdx.x < ARRIVALS) arrive(at(turn));
+    if (threadIdx.x == 0) arrive(at(go));
+    if (threadIdx.x < ARRIVALS) arrive(at(turn));
+    if (threadIdx.x >= 32) {
+        wait(at(go), 0);
+        wait(at(turn), 1);
+        out[threadIdx.x - 32] = 1;
+    }
+}

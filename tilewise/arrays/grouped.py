@@ -14,7 +14,7 @@ from tilewise.arrays.operands import operand_of
 from tilewise.devices import Device, check_device
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.grouped.product import OFFSET_TYPES, Grouped
-from tilewise.gemm.product import ACCUMULATORS, Operand
+from tilewise.gemm.product import ACCUMULATORS, Operand, offset
 
 TAKEN = frozenset({"x", "w", "offsets", "out", "out_dtype", "device", "check_offsets", "epilogue"})
 """The names of the arguments of :func:`tilewise.grouped_matmul`, which no operand can have."""
@@ -188,7 +188,7 @@ def lying(call: GroupedCall, view: View | None, dtype: str) -> Strided | None:
         for extent, stride in zip(view.shape, view.strides, strict=True)
     ]
     batch, row, column = [0] * (3 - len(own)) + own
-    return Strided(dtype, row, column, batch)
+    return Strided(dtype, row, column, batch, offset(view.pointer))
 
 
 def epilogue_of(

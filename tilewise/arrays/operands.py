@@ -14,7 +14,7 @@ from tilewise.devices import get_device
 from tilewise.devices.gpu import Gpu
 from tilewise.errors import DeviceUnavailableError
 from tilewise.gemm.epilogue import Epilogue, Strided
-from tilewise.gemm.product import ALIGNMENT, Operand
+from tilewise.gemm.product import ALIGNMENT, Operand, offset
 
 
 class Seen(NamedTuple):
@@ -116,7 +116,7 @@ def lying(call: Call, view: View | None, dtype: str) -> Strided | None:
     column = strides.pop() if call.has_columns else 0
     row = strides.pop() if call.has_rows else 0
     step = batch_stride(call.batch, strides)
-    return None if step is None else Strided(dtype, row, column, step)
+    return None if step is None else Strided(dtype, row, column, step, offset(view.pointer))
 
 
 def span(view: View) -> int:

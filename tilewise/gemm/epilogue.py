@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewise.epilogue import Traced
@@ -27,12 +28,15 @@ class Strided(NamedTuple):
     row_stride, column_stride, batch_stride : int
         The elements from one row, column and matrix of D to the next; 0 if the array does not
         depend on it.
+    offset : int
+        The bytes from the last multiple of 16 to the first element.
     """
 
     dtype: str
     row_stride: int
     column_stride: int
     batch_stride: int = 0
+    offset: int = 0
 
     @property
     def is_matrix(self) -> bool:
@@ -42,7 +46,8 @@ class Strided(NamedTuple):
     @property
     def transposed(self) -> Strided:
         """The same memory with rows and columns exchanged."""
-        return Strided(self.dtype, self.column_stride, self.row_stride, self.batch_stride)
+        rows, columns = self.column_stride, self.row_stride
+        return Strided(self.dtype, rows, columns, self.batch_stride, self.offset)
 
 
 class Epilogue(NamedTuple):
@@ -85,5 +90,15 @@ class Epilogue(NamedTuple):
     @property
     def transposed(self) -> Epilogue:
         """The same function for the transpose of D."""
-        inputs = tuple(x.transposed if isinstance(x, Strided) else x for x in self.inputs)
-        return Epilogue(self.function, inputs, tuple(x.transposed for x in self.results))
+        return self._with(tuple(x.transposed for x in self.arrays))
+
+    def moved(self, ahead: Sequence[int]) -> Epilogue:
+        """Return the same function for arrays that begin ``ahead`` bytes further on, one each."""
+        pairs = zip(self.arrays, ahead, strict=True)
+        return self._with(tuple(x._replace(offset=(x.offset + n) % 16) for x, n in pairs))
+
+    def _with(self, arrays: tuple[Strided, ...]) -> Epilogue:
+        """Return the same function of other arrays, in the order of :attr:`arrays`."""
+        left = iter(arrays)
+        inputs = tuple(next(left) if isinstance(x, Strided) else x for x in self.inputs)
+        return Epilogue(self.function, inputs, tuple(left))

@@ -37,18 +37,19 @@ def _piece(product: Product, rows: range, columns: range) -> Piece:
         offset = (x.offset + ahead) % ALIGNMENT
         return Operand(x.row_stride, x.column_stride, x.batch_stride, offset)
 
-    top, left, x = rows.start, columns.start, product
+    top, left, x, epilogue = rows.start, columns.start, product, product.epilogue
+    if epilogue is not None:
+        for i, each in enumerate(epilogue.arrays):
+            elements = top * each.row_stride + left * each.column_stride
+            at[FIRST_FUSED + i] = elements * ITEM_SIZES[each.dtype]
+        epilogue = epilogue.moved([at[FIRST_FUSED + i] for i in range(len(epilogue.arrays))])
     # Not dataclasses.replace, which takes as long as pricing a piece.
     of_piece = Product(
         len(rows), len(columns), x.k, x.batch, x.dtype, x.out_dtype, x.alpha, x.beta,
         moved(A, x.a, top, 0), moved(B, x.b, 0, left),
         None if x.c is None else moved(C, x.c, top, left), moved(D, x.d, top, left),
-        x.epilogue,
+        epilogue,
     )  # fmt: skip
-    if x.epilogue is not None:
-        for i, each in enumerate(x.epilogue.arrays):
-            elements = top * each.row_stride + left * each.column_stride
-            at[FIRST_FUSED + i] = elements * ITEM_SIZES[each.dtype]
     return Piece(of_piece, at)
 
 

@@ -100,6 +100,7 @@ extern "C" __global__ void __launch_bounds__(REGISTERS_FOR, 1) __cluster_dims__(
 hopper(
     const __grid_constant__ Operand<A_UNALIGNED> a, const __grid_constant__ Operand<B_UNALIGNED> b,
     UP_PARAMETER
+    STAGED_PARAMETER
     const __grid_constant__ TensorMap d_map, const __grid_constant__ Out out, int k, int m_tiles,
     int n_tiles, int data_parallel_tiles, int tail_tiles, int splits, int prefetched_k_steps, int a_rows,
     float* workspace FUSED_PARAMETER)
@@ -107,12 +108,14 @@ hopper(
     extern __shared__ __align__(1024) char stages[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
     __shared__ __align__(8) u64 may_multiply[2];  // with PING_PONG: a consumer may start its next mainloop
+    __shared__ __align__(8) u64 landed[StagedTile::BARRIERS], free_again[1];  // of the staged operand
 
     // The shuffle tells ptxas that the number is uniform in the warp.
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 ring = shared_address(stages);
     u32 full_at = shared_address(full), empty_at = shared_address(empty);
-    u32 buffers = ring + STAGES * STAGE_BYTES;  // of the epilogue; behind them the raw ring
+    // Of the epilogue, or the staged operand's; behind them the raw ring.
+    u32 buffers = ring + STAGES * STAGE_BYTES;
     u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
     u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster: along M, along N
     int m_clusters = m_tiles / CLUSTER_M, n_clusters = n_tiles / CLUSTER_N;
@@ -128,12 +131,17 @@ hopper(
 #if TWO_B
         prefetch(up);
 #endif
+#if STAGED >= 0
+        prefetch(staged);
+#endif
         if (TMA_OUT) prefetch_tensor_map(d_map);
         for (int i = 0; i < STAGES; ++i) {
             mbarrier_init(full_at + 8 * i, 4 * LOADERS + HAS_TMA);
             mbarrier_init(empty_at + 8 * i, SHARERS * MULTICAST_PEERS);
         }
         for (int i = 0; PING_PONG && i < 2; ++i) mbarrier_init(shared_address(&may_multiply[i]), 1);
+        for (int i = 0; STAGED >= 0 && i < StagedTile::BARRIERS; ++i) mbarrier_init(shared_address(&landed[i]), 1);
+        if (STAGED >= 0) mbarrier_init(shared_address(free_again), SHARERS);
         mbarrier_init_fence();
     }
     if (CLUSTER > 1) {
@@ -172,7 +180,7 @@ hopper(
         constexpr unsigned short COLUMN = (1 << CLUSTER_M) - 1;
         unsigned short with_b = COLUMN << (beside * CLUSTER_M), with_a = 0;
         for (int i = 0; i < CLUSTER_N; ++i) with_a |= 1 << (below + i * CLUSTER_M);
-        while (work.advance()) {
+        for (int taken = 0; work.advance(); ++taken) {
             if (SPLIT > 1) work.split(rank);
             Tile tile(work.tile, m_clusters, n_clusters);
             int row = (tile.row * CLUSTER_M + below) * BLOCK_M;
@@ -194,6 +202,19 @@ hopper(
 #endif
                 if (++stage == STAGES) stage = 0, parity ^= 1;
             }
+#if STAGED >= 0
+            if (work.slot < 0) {
+                const int of_d = (tile.column * CLUSTER_N + beside) * OUT_N;
+                const u32 landed_at = shared_address(&landed[taken % StagedTile::BARRIERS]);
+                const StagedLoads loads{staged, landed_at, row, of_d, matrix_of(staged, tile.batch)};
+                if constexpr (StagedTile::TAKEN == 0) {
+                    mbarrier_wait(shared_address(free_again), taken % 2 ^ 1);
+                    loads.load(buffers);
+                } else {
+                    loads.load(ring, stage, parity, full_at, empty_at);
+                }
+            }
+#endif
         }
         // No block may end while another of the cluster still writes to its shared memory or signals
         // its barriers.
@@ -277,12 +298,19 @@ hopper(
         for (int taken = 0; work.advance(); ++taken) {
             if (PING_PONG && taken % 2 != consumer) {
                 // The other consumer multiplies this tile: go past its stages.
-                int stages_on = stage + work.last - work.first;
+                int stages_on = stage + work.last - work.first + (work.slot < 0 ? StagedTile::TAKEN : 0);
                 parity ^= stages_on / STAGES % 2;
                 stage = stages_on % STAGES;
                 continue;
             }
             if (SPLIT > 1) work.split(rank);
+#ifdef EPILOGUE
+            KeptRow kept;
+            if (work.slot < 0) {
+                const Tile tile(work.tile, m_clusters, n_clusters);
+                kept.load(FUSED, tile.batch, (tile.column * CLUSTER_N + beside) * OUT_N, out, lane);
+            }
+#endif
             if (PING_PONG) {
                 // The mainloops run in the order of the tiles. Otherwise a consumer that waits for a
                 // stage one pass through the ring too early would see the parity of an older
@@ -291,61 +319,31 @@ hopper(
                 mbarrier_wait(shared_address(&may_multiply[consumer]), others % 2 ^ 1);
             }
             int previous = -1;
-#ifdef EPILOGUE
-            // The mainloop has three parts. Before the second one, the function's operands start on their
-            // way to L2 and to the buffers; before the third one, they start to be loaded to registers.
-            KeptRow kept;
-            HeldBoxes held;
-            int k_step = work.first;
-#pragma unroll 1
-            for (int part = 0; part < 3; ++part) {
-                if (part > 0 && work.slot < 0 && (SPLIT == 1 || rank == 0)) {
-                    const Tile tile(work.tile, m_clusters, n_clusters);
-                    const int row = (tile.row * CLUSTER_M + below) * BLOCK_M + mine * ROWS;
-                    const int column = (tile.column * CLUSTER_N + beside) * OUT_N;
-                    const unsigned batch = tile.batch;
-                    const u32 own = buffers + (consumer * 4 + warp) * 2 * OUT_BYTES;
-                    const Boxes boxes{own, lane, row + warp * 16, column, batch};
-                    if (part == 1) {
-                        start_operand(boxes, next_buffer, FUSED, out);
-                        prefetch_operands(FUSED, Spot{batch, row, column, out.m, out.n}, thread);
-                    } else {
-                        kept.load(FUSED, batch, column, out, lane);
-                        held.load(boxes, FUSED, out);
+#pragma unroll K_STEPS_UNROLLED
+            for (int k_step = work.first; k_step < work.last; ++k_step) {
+                mbarrier_wait(full_at + 8 * stage, parity);
+                u32 at = ring + stage * STAGE_BYTES;
+                wgmma_fence();
+#pragma unroll
+                for (int i = 0; i < ROWS / 64; ++i) {
+                    // K-major and MN-major alike: swizzled rows in groups of 8.
+                    u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
+                    u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES,
+                                                                   2 * B_BOX_COLUMNS * BLOCK_K);
+#pragma unroll
+                    for (int step = 0; step < BLOCK_K / 16; ++step) {
+                        // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major), in units of
+                        // 16 bytes.
+                        wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
+                              of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS),
+                              (k_step - work.first) | step);
                     }
                 }
-                const int end = work.last - (part == 0 ? OPERANDS_AHEAD : part == 1 ? REGISTERS_AHEAD : 0);
-#pragma unroll K_STEPS_UNROLLED
-                for (; k_step < end; ++k_step) {
-#else
-            {
-#pragma unroll K_STEPS_UNROLLED
-                for (int k_step = work.first; k_step < work.last; ++k_step) {
-#endif
-                    mbarrier_wait(full_at + 8 * stage, parity);
-                    u32 at = ring + stage * STAGE_BYTES;
-                    wgmma_fence();
-#pragma unroll
-                    for (int i = 0; i < ROWS / 64; ++i) {
-                        // K-major and MN-major alike: swizzled rows in groups of 8.
-                        u64 of_a = wgmma_descriptor<128>(at + (mine * (ROWS / 64) + i) * BOX_BYTES, BOX_BYTES);
-                        u64 of_b = wgmma_descriptor<2 * B_BOX_COLUMNS>(at + A_BYTES,
-                                                                       2 * B_BOX_COLUMNS * BLOCK_K);
-#pragma unroll
-                        for (int step = 0; step < BLOCK_K / 16; ++step) {
-                            // 16 of k are 32 bytes of a row (K-major), or 16 rows (MN-major), in units of
-                            // 16 bytes.
-                            wgmma(sum[i], of_a + step * (A_K_MAJOR ? 2 : 128),
-                                  of_b + step * (B_K_MAJOR ? 2 : 2 * B_BOX_COLUMNS),
-                                  (k_step - work.first) | step);
-                        }
-                    }
-                    wgmma_commit_group();
-                    wgmma_wait_group<1>();  // the k-step before is done: its stage may be filled again
-                    if (previous >= 0) release(previous);
-                    previous = stage;
-                    if (++stage == STAGES) stage = 0, parity ^= 1;
-                }
+                wgmma_commit_group();
+                wgmma_wait_group<1>();  // the k-step before is done: its stage may be filled again
+                if (previous >= 0) release(previous);
+                previous = stage;
+                if (++stage == STAGES) stage = 0, parity ^= 1;
             }
             // One thread may arrive for its warpgroup: wgmma keeps the four warps together.
             if (PING_PONG && thread == 0) {
@@ -371,7 +369,15 @@ hopper(
 #ifdef EPILOGUE
                 if constexpr (THROUGH_BUFFERS) {
                     const Boxes boxes{own, lane, row, column, (unsigned)tile.batch};
-                    finish_by_tma(sum, boxes, d_map, of_tile, FUSED, kept, held, next_buffer);
+                    const StagedTile from{ring, stage, mine};
+                    constexpr int BARRIERS = StagedTile::BARRIERS;
+                    if (STAGED >= 0) {
+                        mbarrier_wait(shared_address(&landed[taken % BARRIERS]), taken / BARRIERS % 2);
+                    }
+                    finish_by_tma(sum, boxes, d_map, of_tile, FUSED, kept, from, consumer, thread,
+                                  shared_address(free_again), release, next_buffer);
+                    stage += StagedTile::TAKEN;
+                    if (stage >= STAGES) stage -= STAGES, parity ^= 1;
                     continue;
                 }
                 finish(sum, own_row, own_column, of_tile, tile.batch, FUSED);

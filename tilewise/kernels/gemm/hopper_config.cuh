@@ -19,6 +19,8 @@
 //           TMA_OUT: 1 where D is stored by TMA: lines of whole 16 bytes, 16-byte aligned, beta 0
 //           OUT_COLUMNS: columns of D that a warp stages and stores at a time, by TMA or itself: 16, 32
 //           or 64 of 16-bit elements, half as many floats
+//           STAGED, STAGED_APART: the operand of a caller's function that is copied to shared memory, and 1
+//           where that is memory of its own (hopper_staged.cuh)
 // Order     GROUP_M: that of hopper_tile.cuh
 
 #ifndef INPUT

@@ -7,31 +7,16 @@
 // 16-bit elements that TMA stores go from the function straight to the warp's buffers (finish_by_tma). Two of the
 // operands are then on chip when the mainloop ends, so that the function does not wait for global memory:
 //
-// - the staged operand, the first that is a 16-bit matrix with the layout of D, is read from the buffers that D's
-//   elements go to: its first two boxes are copied there, and the next ones to registers if any are to spare;
+// - the staged operand, a matrix, is in shared memory, from which D is then stored (hopper_staged.cuh);
 // - the kept operand, the first that is a row of 16-bit elements, is in registers, and shuffles give each lane its
 //   own elements.
 #pragma once
-#include "../ptx/cp_async.cuh"
-#include "hopper_store.cuh"
+#include "hopper_staged.cuh"
 
 #ifdef EPILOGUE
 // Whether elements of D go from the function straight to the buffers of TMA's stores.
 constexpr bool THROUGH_BUFFERS = TMA_OUT && !OUT_FLOAT;
 constexpr int BOX_COLUMNS = THROUGH_BUFFERS ? OUT_COLUMNS : OUT_N;
-
-// The operand that is staged in the buffers, or -1.
-constexpr int staged_operand() {
-    int found = -1;
-#define ARRAY(i, T, ROW, COLUMN)                                                                  \
-    if (found < 0 && sizeof(T) == 2 && ROW == (OUT_COLUMN_MAJOR ? BY_ONE : BY_STRIDE) &&         \
-        COLUMN == (OUT_COLUMN_MAJOR ? BY_STRIDE : BY_ONE))                                       \
-        found = i;
-    EPILOGUE_INPUTS
-#undef ARRAY
-    return found;
-}
-constexpr int STAGED = THROUGH_BUFFERS && !INTERLEAVED ? staged_operand() : -1;
 
 // The operand that registers keep, the first of 16-bit rows, or -1.
 constexpr int kept_operand() {
@@ -56,11 +41,6 @@ constexpr bool loads_nothing() {
 // Whether the loop over the steps is unrolled, so that a step's accumulators need no copy. For a function longer
 // than GELU, unrolling is not worth the time to compile it.
 constexpr bool IS_UNROLLED = THROUGH_BUFFERS && EPILOGUE_INSTRUCTIONS <= 20 && loads_nothing();
-
-// How many k-steps before the end of a tile's mainloop its operands start on their way to L2 and to the buffers,
-// about 10 microseconds; and how many before it they start to be loaded to registers.
-constexpr int OPERANDS_AHEAD = 8 + (1 << 19) / (BLOCK_M * BLOCK_N);
-constexpr int REGISTERS_AHEAD = 4 + (1 << 17) / (BLOCK_M * BLOCK_N);
 
 // FUSED_BLOCKS is 4 where the registers hold the operands of two steps beside the accumulators. (A thread
 // has 152 registers or more; 232 with large accumulators.)
@@ -155,11 +135,9 @@ __device__ inline void finish(Sums& sum, int row, int column, const Out& out, un
     }
 }
 
-// A warp's boxes of D, and of the staged operand: 16 rows, BOX_COLUMNS columns. ``row`` and ``column`` are the
-// coordinates of the first one.
+// A warp's boxes of D: 16 rows, BOX_COLUMNS columns. ``row`` and ``column`` are the coordinates of the first one.
 struct Boxes {
-    static constexpr int PARTS = OUT_N / BOX_COLUMNS, COUNT = ROWS / 64 * PARTS;
-    static constexpr int LINES = OUT_COLUMN_MAJOR ? BOX_COLUMNS : 16;
+    static constexpr int PARTS = OUT_N / BOX_COLUMNS;
     static constexpr int PIECES = (OUT_COLUMN_MAJOR ? 16 : BOX_COLUMNS) / 8;  // of 16 bytes, of a line
     u32 buffers;
     int lane, row, column;
@@ -168,93 +146,12 @@ struct Boxes {
     __device__ int row_of(int box) const { return row + 64 * (box / PARTS); }
     __device__ int column_of(int box) const { return column + BOX_COLUMNS * (box % PARTS); }
 
-    // The address in a buffer of what a lane's stmatrix or ldmatrix of 16 columns reads or stores.
+    // The address in a buffer of what a lane's stmatrix of 16 columns stores, or ldmatrix reads.
     __device__ u32 address(u32 buffer, int sixteen) const {
         if (OUT_COLUMN_MAJOR) {
             return buffer + swizzled<PIECES>(16 * sixteen + lane / 16 * 8 + lane % 8, lane / 8 % 2);
         }
         return buffer + swizzled<PIECES>(lane % 16, 2 * sixteen + lane / 16);
-    }
-
-    // A lane's ``each``th piece of a box of the staged operand: where it lies, and its place in a buffer.
-    struct Piece {
-        const u16* from;
-        u32 to;
-        bool is_inside;
-    };
-    static constexpr int EACH = LINES * PIECES / 32;
-
-    __device__ Piece piece(int box, int each, const Strided& array, const Out& out) const {
-        const long long pitch = OUT_COLUMN_MAJOR ? array.column_stride : array.row_stride;
-        const int lines = OUT_COLUMN_MAJOR ? out.n : out.m, length = OUT_COLUMN_MAJOR ? out.m : out.n;
-        const int of_box = (lane + 32 * each) / PIECES, along = (lane + 32 * each) % PIECES;
-        const int line = (OUT_COLUMN_MAJOR ? column_of(box) : row_of(box)) + of_box;
-        const int at = (OUT_COLUMN_MAJOR ? row_of(box) : column_of(box)) + 8 * along;
-        const u16* matrix = (const u16*)array.pointer + batch * array.batch_stride;
-        // A piece is inside D or outside it as a whole: TMA_OUT asks for lines of whole 16 bytes.
-        return {matrix + line * pitch + at, swizzled<PIECES>(of_box, along), line < lines && at < length};
-    }
-    __device__ bool is_aligned(const Strided& array) const {
-        const long long pitch = OUT_COLUMN_MAJOR ? array.column_stride : array.row_stride;
-        return ((u64)array.pointer | 2 * (batch * array.batch_stride | pitch)) % 16 == 0;
-    }
-
-    // Starts the copy of a box of the staged operand, with zeros for what is outside D.
-    __device__ void start(u32 buffer, int box, const Strided& array, const Out& out) const {
-        const bool aligned = is_aligned(array);
-#pragma unroll 1
-        for (int each = 0; each < EACH; ++each) {
-            const Piece p = piece(box, each, array, out);
-            if (aligned) {
-                cp_async_some(buffer + p.to, (u64)p.from, p.is_inside ? 16 : 0);
-            } else {
-                u32 x[4];
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    x[e] = p.is_inside ? p.from[2 * e] | (u32)p.from[2 * e + 1] << 16 : 0;
-                }
-                st_shared(buffer + p.to, make_uint4(x[0], x[1], x[2], x[3]));
-            }
-        }
-        cp_async_commit_group();
-    }
-};
-
-// Boxes of the staged operand after the first two, as many as registers hold beside the accumulators.
-struct HeldBoxes {
-    static constexpr int MOST =
-        CONSUMERS == 3 || HAS_UNALIGNED ? 150 : sizeof(Sums) <= 96 * sizeof(float) ? 176 : 236;
-    static constexpr int SPARE = (MOST - (int)(sizeof(Sums) / sizeof(float)) - 48) / (4 * Boxes::EACH);
-    static constexpr int WANTED = STAGED >= 0 && IS_UNROLLED ? Boxes::COUNT - 2 : 0;
-    static constexpr int COUNT = WANTED < 0 || SPARE < 0 ? 0 : WANTED < SPARE ? WANTED : SPARE;
-    uint4 x[COUNT ? COUNT : 1][Boxes::EACH];
-
-    __device__ void load(const Boxes& boxes, const Fused& fused, const Out& out) {
-        if constexpr (COUNT > 0) {
-            const Strided& array = fused.arrays[STAGED];
-            if (!boxes.is_aligned(array)) return;
-#pragma unroll
-            for (int i = 0; i < COUNT; ++i) {
-#pragma unroll
-                for (int each = 0; each < Boxes::EACH; ++each) {
-                    const Boxes::Piece p = boxes.piece(2 + i, each, array, out);
-                    x[i][each] = p.is_inside ? *(const uint4*)p.from : make_uint4(0, 0, 0, 0);
-                }
-            }
-        }
-    }
-
-    // Stores a box that registers hold to a buffer, or starts the copy of another there.
-    __device__ void put(u32 buffer, int box, const Boxes& boxes, const Fused& fused, const Out& out) const {
-        const Strided& array = fused.arrays[STAGED < 0 ? 0 : STAGED];
-        if (box - 2 < COUNT && boxes.is_aligned(array)) {
-#pragma unroll
-            for (int each = 0; each < Boxes::EACH; ++each) {
-                st_shared(buffer + boxes.piece(box, each, array, out).to, x[COUNT ? box - 2 : 0][each]);
-            }
-        } else {
-            boxes.start(buffer, box, array, out);
-        }
     }
 };
 
@@ -267,10 +164,16 @@ struct KeptRow {
         if constexpr (KEPT >= 0) {
             const Strided& array = fused.arrays[KEPT];
             const u16* row = (const u16*)array.pointer + batch * array.batch_stride;
+            // A pair is one word where it can be: nothing then waits for it before the function does.
+            const bool is_word = ((u64)row | 2 * (out.n | column)) % 4 == 0;
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
                 const int at = column + 64 * i + 2 * lane;
-                pairs[i] = row[min(at, out.n - 1)] | (u32)row[min(at + 1, out.n - 1)] << 16;
+                if (is_word) {
+                    pairs[i] = *(const u32*)(row + min(at, out.n - 2));
+                } else {
+                    pairs[i] = row[min(at, out.n - 1)] | (u32)row[min(at + 1, out.n - 1)] << 16;
+                }
             }
         }
     }
@@ -290,37 +193,27 @@ struct KeptRow {
     }
 };
 
-// Starts the copies of the staged operand's first two boxes, once D's earlier boxes have left the buffers.
-__device__ inline void start_operand(const Boxes& boxes, u32 next, const Fused& fused, const Out& out) {
-    if constexpr (STAGED >= 0) {
-        if (boxes.lane == 0) tma_store_wait_group_read<0>();
-        __syncwarp();
-#pragma unroll 1
-        for (int box = 0; box < (Boxes::COUNT < 2 ? 1 : 2); ++box) {
-            boxes.start(boxes.buffers + (next ^ box) * OUT_BYTES, box, fused.arrays[STAGED], out);
-        }
-    }
-}
-
-// Computes the elements of D and stores them by TMA, box by box, through the warp's two buffers in turn;
-// ``next`` is the one to fill first. ``of_tile`` is Out for the tile's matrix of a batch.
+// Computes the elements of D and stores them by TMA, box by box, through the warp's two buffers in turn, of which
+// ``next`` is the one to fill first; or from where the staged operand has landed, which is released by ``free`` and
+// ``release`` (StagedTile::leave). ``of_tile`` is Out for the tile's matrix of a batch.
+template <class Release>
 __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const TensorMap& map, const Out& of_tile,
-                                     const Fused& fused, const KeptRow& kept, const HeldBoxes& held, u32& next) {
+                                     const Fused& fused, const KeptRow& kept, const StagedTile& staged, int consumer,
+                                     int thread, u32 free, Release release, u32& next) {
     constexpr int Q = FUSED_BLOCKS, STEPS = BOX_COLUMNS / (8 * Q);  // of a box
-    const int lane = boxes.lane;
+    const int lane = boxes.lane, warp = thread / 32;
     const Spots spots(boxes.row + lane / 4, boxes.column + lane % 4 * 2, of_tile, boxes.batch);
-    Operands<Q, STAGED, KEPT> ahead;
+    Operands<Q, KEPT> ahead;
     ahead.load(fused, of_tile, spots(0));
 #pragma unroll(IS_UNROLLED ? FUSED_STEPS : 1)
     for (int step = 0; step < FUSED_STEPS; ++step) {
         const int box = step / STEPS, of_box = step % STEPS;
-        const u32 buffer = boxes.buffers + next * OUT_BYTES;
-        if (of_box == 0) {
-            if (STAGED >= 0) cp_async_wait_group<0>();
-            else if (lane == 0) tma_store_wait_group_read<1>();
+        const u32 buffer = STAGED < 0 ? boxes.buffers + next * OUT_BYTES : staged.buffer(box, warp);
+        if (STAGED < 0 && of_box == 0) {
+            if (lane == 0) tma_store_wait_group_read<1>();
             __syncwarp();
         }
-        Operands<Q, STAGED, KEPT> operands = ahead;
+        Operands<Q, KEPT> operands = ahead;
         if (step + 1 < FUSED_STEPS) ahead.load(fused, of_tile, spots(step + 1));
         if constexpr (STAGED >= 0) {
 #pragma unroll
@@ -329,6 +222,7 @@ __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const Tensor
                 ldmatrix_x4<OUT_COLUMN_MAJOR>(x, boxes.address(buffer, (Q * of_box + q) / 2));
                 operands.take_staged(q, x);
             }
+            __syncwarp();
         }
         if constexpr (KEPT >= 0) {
 #pragma unroll
@@ -338,13 +232,6 @@ __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const Tensor
         }
         float x[4 * Q];
         finish_step(sum, step, operands, spots(step), of_tile, fused, x);
-        if (STAGED >= 0 && of_box == 0 && box > 0 && box + 1 < Boxes::COUNT) {
-            // The box before had the time of this step to leave its buffer.
-            if (lane == 0) tma_store_wait_group_read<0>();
-            __syncwarp();
-            held.put(boxes.buffers + (next ^ 1) * OUT_BYTES, box + 1, boxes, fused, of_tile);
-        }
-        __syncwarp();
 #pragma unroll
         for (int q = 0; q < Q; q += 2) {
             u32 pairs[4];
@@ -361,35 +248,8 @@ __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const Tensor
                 tma_store_commit_group();
             }
             next ^= 1;
+            if (STAGED >= 0) staged.leave(box, consumer, thread, free, release);
         }
     }
-}
-
-// Prefetches to L2, before the end of a tile's mainloop, the elements of an operand that its epilogue reads. Each
-// thread takes a line in turn, and of that the aligned pieces of 16 bytes.
-template <typename T, Step ROW, Step COLUMN>
-__device__ inline void prefetch_operand(const Strided& array, const Spot& at, int thread) {
-    if (ROW != BY_ONE && COLUMN != BY_ONE) return;
-    constexpr bool BY_ROWS = COLUMN == BY_ONE;
-    constexpr int LINES = (BY_ROWS ? ROW : COLUMN) == NOT ? 1 : BY_ROWS ? ROWS : OUT_N;
-    const int first = BY_ROWS ? at.row : at.column, lines = BY_ROWS ? at.m : at.n;
-    const int along = BY_ROWS ? at.column : at.row;
-    const int length = min(BY_ROWS ? at.n - along : at.m - along, BY_ROWS ? OUT_N : ROWS);
-    const T* matrix = (const T*)array.pointer + at.batch * array.batch_stride + along;
-#pragma unroll 1
-    for (int line = thread; line < LINES; line += 128) {
-        if (LINES > 1 && first + line >= lines) break;
-        const long long pitch = BY_ROWS ? array.row_stride : array.column_stride;
-        const u64 from = (u64)(matrix + (LINES == 1 ? 0 : (first + line) * pitch));
-        const u64 whole = (from + 15) & ~15ull;
-        const long long bytes = (from + length * sizeof(T) - whole) & ~15ull;
-        if (bytes > 0) bulk_prefetch_l2((const void*)whole, bytes);
-    }
-}
-__device__ inline void prefetch_operands(const Fused& fused, const Spot& at, int thread) {
-#define ARRAY(i, T, ROW, COLUMN) \
-    if (i != STAGED || Boxes::COUNT > 2) prefetch_operand<T, ROW, COLUMN>(fused.arrays[i], at, thread);
-    EPILOGUE_INPUTS
-#undef ARRAY
 }
 #endif

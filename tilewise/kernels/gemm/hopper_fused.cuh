@@ -11,6 +11,12 @@
 #ifndef INTERLEAVED
 #define INTERLEAVED 0
 #endif
+#ifndef STAGED
+#define STAGED -1
+#endif
+#ifndef STAGED_APART
+#define STAGED_APART 0
+#endif
 
 #ifdef EPILOGUE
 
@@ -121,9 +127,9 @@ template <typename T, Step ROW, Step COLUMN, int Q> struct Fragment {
 
 constexpr Step step_of_result(Step step) { return step == NOT ? BY_STRIDE : step; }
 
-// What a thread reads for the function: its operands, and C. ``STAGED`` and ``KEPT`` are the operands that are not
+// What a thread reads for the function: its operands, and C. STAGED and ``KEPT`` are the operands that are not
 // loaded from global memory here but taken from shared memory and from registers (hopper_finish.cuh), or -1.
-template <int Q, int STAGED = -1, int KEPT = -1> struct Operands {
+template <int Q, int KEPT = -1> struct Operands {
 #define ARRAY(i, T, ROW, COLUMN) Fragment<T, ROW, COLUMN, Q> array##i;
     EPILOGUE_INPUTS
 #if READ_C

@@ -50,9 +50,8 @@ class Costs:
         The thread instructions of a caller's function that a multiprocessor issues in a nanosecond,
         from 4 warp instructions a clock. It is not fitted.
     operand : float
-        The time for which a tile's epilogue waits for the first operands of a caller's function:
-        about the latency of L2, to which the mainloop prefetched them. This is an estimate, neither
-        fitted nor measured.
+        The time for which a tile's epilogue waits for the first operands of a caller's function,
+        and for its instructions. This is an estimate, neither fitted nor measured.
     store : float
         The elements of D that a multiprocessor stores by TMA in a nanosecond.
     store_widths : (float, float, float)

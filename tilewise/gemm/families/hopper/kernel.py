@@ -7,17 +7,19 @@ from typing import NamedTuple
 
 from tilewise.devices.arguments import TENSOR_MAP_BYTES
 from tilewise.gemm import fused
+from tilewise.gemm.epilogue import Strided
 from tilewise.gemm.families.hopper.cover import cover
 from tilewise.gemm.families.hopper.matrices import Matrix, box_of, matrix_of
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Problem, Tiling
 from tilewise.gemm.families.hopper.variants import SOURCE, Variant, kernels_of, may_prefetch
 from tilewise.gemm.layouts import layout
-from tilewise.gemm.product import WORKSPACE, A, B, C, D, Product
+from tilewise.gemm.product import FIRST_FUSED, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
 
 L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 until the kernels ahead have ended
+STAGED_ROWS = 64  # of a box of a staged operand whose rows are contiguous
 STORE = SOURCE.with_name("hopper_store.cuh")
 LATELY = 64  # products whose properties are cached while a plan is made
 HALVES = ("float16", "bfloat16")
@@ -184,8 +186,14 @@ def plan(
     if seen.up is not None:
         of_up = [seen.up.operand(product.up_at(b_at), product.dtype, b_box, is_unaligned=False)]
     by_rows, by_tma = view.d_row_major, view.d_by_tma
-    d_columns = 2 * tiling.stored_columns(view.pairs) // d.item
+    stored = tiling.stored_columns(view.pairs)
+    d_columns = 2 * stored // d.item
     d_box = (d_columns, 16) if by_rows else (16, d_columns)
+    staged, of_staged = _staged(swapped, tiling, view), []
+    if staged is not None:
+        box = (stored, STAGED_ROWS) if by_rows else d_box
+        place = Place(FIRST_FUSED + staged.number)
+        of_staged = [staged.matrix.operand(place, staged.dtype, box, is_unaligned=False)]
     is_divided = at.splits > 1
     # A matrix that an earlier kernel copies to the workspace is not there yet.
     is_prefetched = (
@@ -196,6 +204,7 @@ def plan(
     variant = Variant(
         swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
         seen.reads_c, by_rows, by_tma, view.pairs, view.interleaved,
+        None if staged is None else staged.number,
     )  # fmt: skip
     kernels = kernels_of(variant, tiling, is_divided)
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
@@ -205,12 +214,12 @@ def plan(
         args=(
             a.operand(a_at, swapped.dtype, a_box, tiling.a_unaligned),
             b.operand(b_at, swapped.dtype, b_box, tiling.b_unaligned),
-            *of_up,
+            *of_up, *of_staged,
             d.map(d_at, swapped.out_dtype, d_box) if by_tma else bytes(TENSOR_MAP_BYTES),
             out, swapped.k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles,
             at.splits, L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),
-        shared=tiling.shared_bytes(view),
+        shared=tiling.shared_bytes(view, staged is not None),
         overlap=True,
     )  # fmt: skip
     steps = [fused.step(kernels[0], main, swapped)]
@@ -233,6 +242,34 @@ def plan(
         chosen=f"{tiling.words}, pairs of columns" if view.pairs else tiling.words,
         why="",
     )
+
+
+class Staged(NamedTuple):
+    """An epilogue's array that the producer copies to shared memory, and its matrices."""
+
+    number: int
+    dtype: str
+    matrix: Matrix
+
+
+def _staged(product: Product, tiling: Tiling, view: Problem) -> Staged | None:
+    """Return the first array of an epilogue that can be staged (hopper_staged.cuh), or None.
+
+    ``product`` is as the kernel sees it.
+    """
+    if product.epilogue is None or not view.d_by_tma or view.d_item != 2 or view.interleaved:
+        return None
+    if tiling.is_unaligned or tiling.split > 1:
+        return None
+    inputs = [x for x in product.epilogue.inputs if isinstance(x, Strided)]
+    for i, x in enumerate(inputs):
+        if not x.is_matrix or ITEM_SIZES[x.dtype] != 2:
+            continue
+        operand = Operand(x.row_stride, x.column_stride, x.batch_stride, x.offset)
+        matrix = matrix_of(operand, product.m, product.n, product.batch)
+        if matrix.by_rows is view.d_row_major and not matrix.unaligned():
+            return Staged(i, x.dtype, matrix)
+    return None
 
 
 def _out(product: Product, by_rows: bool, d_at: Place) -> Packed:

@@ -171,6 +171,21 @@ class Tiling:
         """The number of pipeline stages, as many as fit."""
         return self._rings[1]
 
+    def staged_stages(self, pairs: bool) -> tuple[int, bool]:
+        """Return the number of pipeline stages where a caller's function has a staged operand, and
+        whether the operand has memory of its own; otherwise it comes through the stages.
+
+        D takes the operand's place in shared memory, and needs no buffers (hopper_staged.cuh).
+        """
+        of_operand = self._staged_bytes(pairs)
+        stages = min(MOST_STAGES, (_SHARED_BYTES - of_operand) // self.stage_bytes)
+        if stages >= min(self.stages, ENOUGH_STAGES):
+            return stages, True
+        return min(MOST_STAGES, _SHARED_BYTES // self.stage_bytes), False
+
+    def _staged_bytes(self, pairs: bool) -> int:
+        return 2 * self.block_m * self.block_n // (1 + pairs)
+
     @property
     def _rings(self) -> tuple[int, int]:
         return _rings(
@@ -197,8 +212,14 @@ class Tiling:
         rest = _SHARED_BYTES - self.out_bytes - self.stages * self.stage_bytes
         return min(MOST_STAGES, rest // self.raw_bytes(view))
 
-    def shared_bytes(self, view: Problem) -> int:
-        """Return the dynamic shared memory of a block, in bytes."""
+    def shared_bytes(self, view: Problem, is_staged: bool = False) -> int:
+        """Return the dynamic shared memory of a block, in bytes.
+
+        ``is_staged`` is whether a caller's function has a staged operand.
+        """
+        if is_staged:
+            stages, is_apart = self.staged_stages(view.pairs)
+            return stages * self.stage_bytes + is_apart * self._staged_bytes(view.pairs)
         rings = self.stages * self.stage_bytes + self.raw_stages(view) * self.raw_bytes(view)
         return rings + self.out_bytes
 

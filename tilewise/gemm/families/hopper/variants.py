@@ -41,6 +41,9 @@ class Variant(NamedTuple):
     pairs, interleaved : bool
         The fields of :class:`tilewise.gemm.families.hopper.tiling.Problem`. The macro PAIRS comes
         with the epilogue (fused.py).
+    staged : int or None
+        The number among an epilogue's arrays of the one that the producer copies to shared memory;
+        None if it copies none.
     """
 
     dtype: str
@@ -53,10 +56,15 @@ class Variant(NamedTuple):
     by_tma: bool
     pairs: bool = False
     interleaved: bool = False
+    staged: int | None = None
 
     def defines(self, tiling: Tiling, is_divided: bool) -> dict[str, Any]:
         """Return the macros by which the kernel is compiled."""
         view = Problem(1, 1, 1, a_k_major=self.a_k_major, b_k_major=self.b_k_major)
+        stages, of_staged = tiling.stages, {}
+        if self.staged is not None:
+            stages, is_apart = tiling.staged_stages(self.pairs)
+            of_staged = {"STAGED": self.staged, "STAGED_APART": int(is_apart)}
         return {
             "INPUT": TYPES[self.dtype],
             "OUTPUT": TYPES[self.out_dtype],
@@ -64,7 +72,7 @@ class Variant(NamedTuple):
             "BLOCK_N": tiling.block_n,
             "CONSUMERS": tiling.consumers,
             "PING_PONG": int(tiling.ping_pong),
-            "STAGES": tiling.stages,
+            "STAGES": stages,
             "CLUSTER_M": tiling.cluster_m,
             "CLUSTER_N": tiling.cluster_n,
             "SPLIT": tiling.split,
@@ -80,6 +88,7 @@ class Variant(NamedTuple):
             "OUT_COLUMNS": tiling.stored_columns(self.pairs),
             "TMA_OUT": int(self.by_tma),
             **({"INTERLEAVED": 1} if self.interleaved else {}),
+            **of_staged,
         }
 
 

@@ -1,0 +1,109 @@
+// The staged operand: the matrix read by the caller's function that is in shared memory when the function needs it.
+//
+// Behind the k-steps of a tile, the producer copies the operand's elements of the tile to shared memory: with
+// STAGED_APART to memory behind the ring, and otherwise to the next stages of the ring, TAKEN of them. There the
+// consumers replace each element by D's, and store D by TMA from the same place; then they release it. The barrier
+// ``landed`` completes once all elements of a tile are there. Such a stage's barrier ``full`` completes as soon as
+// the copies have begun: with PING_PONG, the other consumer goes past these stages without a look at them, and if
+// that barrier lagged, it would take an older fill of the stage for its own.
+//
+// STAGED is the operand's number in EPILOGUE_INPUTS; -1 for none. Its elements have 16 bits, it has the layout of
+// D, which is stored by TMA, and its lines are 16-byte aligned.
+#pragma once
+#include "../ptx/mbarrier.cuh"
+#include "../ptx/named_barrier.cuh"
+#include "hopper_store.cuh"
+
+#if STAGED >= 0
+#define STAGED_PARAMETER const __grid_constant__ MappedOperand staged,
+static_assert(TMA_OUT && !OUT_FLOAT && !INTERLEAVED && !HAS_UNALIGNED && SPLIT == 1, "what a staged operand takes");
+#else
+#define STAGED_PARAMETER
+#endif
+
+// A tile's elements of the operand, in boxes of 64 rows and OUT_COLUMNS columns. A box is four of D's, one for each
+// warp. ``stage`` is the first stage that they are in; ``mine`` is the consumer's place among the SHARERS of the
+// tile, whose boxes alternate.
+struct StagedTile {
+    static constexpr int PARTS = OUT_N / OUT_COLUMNS, COUNT = ROWS / 64 * PARTS;  // boxes of one consumer
+    static constexpr int BYTES = 4 * OUT_BYTES;
+    static constexpr int BOXES = COUNT * SHARERS, EACH = STAGE_BYTES / BYTES;  // of the tile, of a stage
+    static constexpr int TAKEN = STAGED < 0 || STAGED_APART ? 0 : (BOXES + EACH - 1) / EACH;
+    static_assert(EACH >= SHARERS && TAKEN <= STAGES, "a consumer goes from each stage to the next");
+    // The barriers ``landed``, in turn. The producer may be several tiles ahead, but of STAGES tiles the first one's
+    // stages were released before the last one's are filled. Apart, each consumer of its own tiles has its own.
+    static constexpr int BARRIERS = TAKEN ? STAGES : CONSUMERS / SHARERS;
+    u32 ring;
+    int stage, mine;
+
+    // The number among the TAKEN of the stage that a box is in.
+    __device__ int stage_of(int box) const { return (box * SHARERS + mine) / EACH; }
+    __device__ int in_ring(int taken) const { return (stage + taken) % STAGES; }
+
+    // Where a warp's rows of a box are.
+    __device__ u32 buffer(int box, int warp) const {
+        if (!TAKEN) return ring + STAGES * STAGE_BYTES + (box * SHARERS + mine) * BYTES + warp * OUT_BYTES;
+        const u32 at = ring + in_ring(stage_of(box)) * STAGE_BYTES;
+        return at + (box * SHARERS + mine) % EACH * BYTES + warp * OUT_BYTES;
+    }
+
+    // Releases what the consumer has finished with once it has replaced ``box``: by ``release(stage)`` the stages,
+    // and by the barrier ``free`` the memory behind the ring.
+    template <class Release> __device__ void leave(int box, int consumer, int thread, u32 free, Release release) const {
+        const int here = stage_of(box), before = box ? stage_of(box - 1) : here;
+        if (TAKEN && before < here) {
+            if (thread % 32 == 0) tma_store_wait_group_read<1>();  // what was stored before this box
+            named_barrier_sync<128>(1 + consumer);
+            for (int taken = before; taken < here; ++taken) release(in_ring(taken));
+        }
+        if (box + 1 == COUNT) {
+            if (thread % 32 == 0) tma_store_wait_group_read<0>();
+            named_barrier_sync<128>(1 + consumer);
+            for (int taken = here; taken < TAKEN; ++taken) release(in_ring(taken));
+            if (!TAKEN && thread == 0) mbarrier_arrive<false>(free);
+        }
+    }
+};
+
+#if STAGED >= 0
+// The producer's part: starts the copies of a tile's elements. ``row`` and ``column`` are the tile's first in D.
+struct StagedLoads {
+    const MappedOperand& from;
+    u32 landed;
+    int row, column, matrix;
+
+    __device__ void start(int box, u32 to) const {
+        const int of_consumer = box / SHARERS;
+        const int y = row + box % SHARERS * ROWS + of_consumer / StagedTile::PARTS * 64;
+        const int x = column + of_consumer % StagedTile::PARTS * OUT_COLUMNS;
+        if (!OUT_COLUMN_MAJOR) tma_load<false>(to, from.map, x, y, matrix, landed, 0);
+#pragma unroll
+        for (int warp = 0; OUT_COLUMN_MAJOR && warp < 4; ++warp) {
+            tma_load<false>(to + warp * OUT_BYTES, from.map, y + 16 * warp, x, matrix, landed, 0);
+        }
+    }
+
+    // To memory of their own.
+    __device__ void load(u32 to) const {
+        mbarrier_arrive_expect_tx(landed, StagedTile::BOXES * StagedTile::BYTES);
+#pragma unroll 1
+        for (int box = 0; box < StagedTile::BOXES; ++box) start(box, to + box * StagedTile::BYTES);
+    }
+
+    // To the next stages of the ring.
+    __device__ void load(u32 ring, int& stage, u32& parity, u32 full_at, u32 empty_at) const {
+        mbarrier_arrive_expect_tx(landed, StagedTile::BOXES * StagedTile::BYTES);
+#pragma unroll 1
+        for (int box = 0; box < StagedTile::BOXES;) {
+            mbarrier_wait(empty_at + 8 * stage, parity ^ 1);
+            u32 to = ring + stage * STAGE_BYTES;
+#pragma unroll 1
+            for (int i = 0; i < StagedTile::EACH && box < StagedTile::BOXES; ++i, ++box) {
+                start(box, to + i * StagedTile::BYTES);
+            }
+            mbarrier_arrive<false>(full_at + 8 * stage);
+            if (++stage == STAGES) stage = 0, parity ^= 1;
+        }
+    }
+};
+#endif
