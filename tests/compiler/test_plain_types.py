@@ -14,6 +14,8 @@ from tilewise.compiler.plain_types import plain_types
 from tilewise.compiler.source.launches import has_host_launch
 from tilewise.compiler.source.tree import parsed
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 PLAIN = (
     "int n, unsigned u, long l, const float x, bool b, char c",
     "const float* __restrict__ x, double *y, unsigned long long const * z, void* v",
