@@ -107,6 +107,7 @@ def test_the_types_of_the_ladders_small_kernels_are_read(
         ("__global__ void k(real(int) x) {}", {"defines": {"real": "int"}}),
         ("__global__ void k(A(int) x) {}", {"options": ["-DA(x)=long"]}),
         (DEFAULT + "__global__ void k(real x) {}", {}),
+        ("// " + DEFAULT[:-7] + "__global__ void k(real x) {}", {"defines": {"real": "short"}}),
         (
             DEFAULT + "#define real float\n__global__ void k(real x) {}",
             {"defines": {"real": "float"}},

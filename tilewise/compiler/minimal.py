@@ -14,8 +14,8 @@ OPTION = "--minimal"
 # What is left out begins so, except for the members of its structures. Launches from device code
 # are left out too, a name can be pasted of pieces, and a source can ask for the option's macro.
 _LEFT_OUT = re.compile(
-    r"\b_*(?:cuda|CU(?!DA_ARCH)|i?tex|i?surf|libraryProperty|M(?:AJ|IN)OR_VERSION|PATCH_LEVEL)"
-    r"|RTC_MINIMAL|<<<|##|%:%:|\?\?="
+    r"\b_*(?:cuda|CU(?!DA_ARCH)|(?:nv_)?i?(?:tex|surf)|NV_TEX|libraryProperty|PATCH_LEVEL"
+    r"|M(?:AJ|IN)OR_VERSION)|RTC_MINIMAL|<<<|##|%:%:|\?\?="
 )
 
 

@@ -35,7 +35,9 @@ _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 _WORD = re.compile(r"\w+")
 # The macros that are defined at all events or undefined, and those that get a default.
 _DEFINED = re.compile(
-    r"(?:define|undef)\s+(\w+)|ifndef[ \t]+(\w+)[ \t]*\n[ \t]*#[ \t]*define[ \t]+\2\b"
+    r"(?:define|undef)\s+(\w+)|"
+    r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*#[ \t]*define[ \t]+\2\b",
+    re.MULTILINE,
 )
 
 
