@@ -176,7 +176,7 @@ def _part(name: str) -> str:
 
 
 def _packed(text: str) -> str:
-    # Without a time, so that one trace gives one page. Level 9 takes thrice the time of level 6, and
+    # Without a time, so that one trace gives one page. Level 9 takes thrice the time of level 6 and
     # makes it 2 % smaller.
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode("ascii")
 
