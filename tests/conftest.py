@@ -27,7 +27,7 @@ from reference import KERNELS, QUICK, THOROUGH, Launcher, disassembled_by
 from tensors import torch as torch
 from tensors import tw as tw
 
-from tilewise import tracebacks
+from tilewise import compiler, tracebacks
 from tilewise.compiler import Compiled
 from tilewise.compiler.machine_code import Disassembly
 from tilewise.devices import Device, get_device
@@ -150,6 +150,23 @@ def no_machine_code(pytestconfig: pytest.Config) -> Iterator[None]:
     with disassembled_by(lambda compiled: unread), pytest.MonkeyPatch.context() as patch:
         if not is_thorough(pytestconfig):
             patch.setattr(Kernel, "compiled_on", to_ptx_alone)
+        yield
+
+
+@pytest.fixture(scope="module")
+def ptx_alone(pytestconfig: pytest.Config) -> Iterator[None]:
+    """Have NVRTC make PTX alone, in tests of what it reads, refuses and declares.
+
+    With ``--thorough`` ptxas makes machine code of it too.
+    """
+    whole = compiler.compile_request
+    with pytest.MonkeyPatch.context() as patch:
+        if not is_thorough(pytestconfig):
+            patch.setattr(
+                compiler,
+                "compile_request",
+                lambda request: whole(request._replace(machine_code=False)),
+            )
         yield
 
 

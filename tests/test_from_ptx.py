@@ -67,7 +67,7 @@ def of_rung(rung: Any) -> Kernel:
 
 
 @has_assembler
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
 def test_a_rung_of_ptx_does_as_its_source(rung: Any, emulator: Device) -> None:
     kernel = of_rung(rung)

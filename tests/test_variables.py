@@ -29,6 +29,8 @@ from tilewise.lens.profiling import profile as profile_product
 from tilewise.lens.trace import record
 from tilewise.limits import Limits
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 SOURCE = r"""
 namespace filters {
     __constant__ float weights[2][3];

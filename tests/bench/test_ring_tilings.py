@@ -24,7 +24,7 @@ SCRIPT = script("tensor_core_rungs.py")
 @pytest.mark.parametrize(
     "values",
     [
-        pytest.param(x, id="-".join(map(str, x)), marks=[thorough] * bool(place % 8))
+        pytest.param(x, id="-".join(map(str, x)), marks=[thorough] * bool(place % 16))
         for place, x in enumerate(SCRIPT["SWEEP"])
     ],
 )

@@ -481,7 +481,7 @@ def test_lines_change_no_instruction() -> None:
     assert without.parameters == undeclared(with_lines)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=thorough), "float64"])
 def test_lines_change_no_instruction_of_a_product(dtype: str) -> None:
     for kernel in kernels_of(H200, [of_shape(300, 200, 500, dtype, "NT")]):
         with_lines, without = (kernel.compile("sm_90a", lines=on) for on in (True, False))

@@ -8,6 +8,8 @@ import pytest
 
 from tilewise.compiler.conditions import CUT, choices, kept
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 
 def lines(source: str, **given: str) -> list[str]:
     return kept(source, "x", given)[0].split()

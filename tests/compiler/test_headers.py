@@ -19,6 +19,8 @@ from tilewise.errors import CompileError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 KERNEL = 'extern "C" __global__ void k(int* x) { *x = VALUE; }\n'
 VERSION = f"#define CUDART_VERSION {nvrtc.version()[0]}050\n"
 Make = Callable[..., Path]
@@ -336,8 +338,8 @@ def compiles(name: str, body: str, folder: Path) -> None:
     source = f'#include <{name}>\nextern "C" __global__ void k(int* x) {{ {body} }}\n'
     (folder / "k.cu").write_text(source)
     defines = {"NUMBER": 21}
-    assert Kernel(source, "k", defines).compile().cubin
-    assert Kernel(folder / "k.cu", "k", defines).compile().cubin
+    assert Kernel(source, "k", defines).compile().ptx
+    assert Kernel(folder / "k.cu", "k", defines).compile().ptx
 
 
 @pytest.mark.parametrize("name", OF_CUDA)

@@ -31,6 +31,8 @@ from tilewise.errors import CompileError, LimitError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 KERNEL = 'extern "C" __global__ void k(int* x) { *x = VALUE; }\n'
 
 

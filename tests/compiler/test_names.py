@@ -10,6 +10,8 @@ from tilewise.compiler.names import declarations, parameter_names, signature
 from tilewise.errors import ParserMissingError
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 
 def names(source: str, name: str = "k") -> list[str]:
     return parameter_names(Kernel(source, name).compile())

@@ -13,6 +13,8 @@ from tilewise.compiler.names import signature
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 SOURCE = """#include <cuda_fp16.h>
 extern "C" __global__ void twice(int n, __half* x, const float* y) {
     int i = threadIdx.x;

@@ -13,6 +13,9 @@ from tilewise.compiler.job import job_of
 from tilewise.compiler.plain_types import plain_types
 from tilewise.compiler.source.launches import has_host_launch
 from tilewise.compiler.source.tree import parsed
+from tilewise.ladder.rungs import RUNGS, Rung
+
+pytestmark = pytest.mark.usefixtures("ptx_alone")
 
 PLAIN = (
     "int n, unsigned u, long l, const float x, bool b, char c",
@@ -21,6 +24,7 @@ PLAIN = (
     "signed s, short int t, unsigned short w, signed char q, unsigned char *r, long long int m",
     "",
 )
+DEFAULT = "#ifndef real\n#define real short\n#endif\n"
 has_toolkit = pytest.mark.skipif(toolkit.find() is None, reason="CUDA's headers are not here")
 
 
@@ -57,6 +61,34 @@ def test_the_types_are_the_compilers(
 
 
 @pytest.mark.parametrize(
+    "defines",
+    [
+        {"real": "float"}, {"real": "unsigned long long"}, {"real": "const int*"},
+        {"real": "double", "OTHER": 3},
+    ],
+)  # fmt: skip
+def test_macros_of_the_options_may_be_types(
+    defines: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = DEFAULT + "__global__ void k(const real* __restrict__ x, real n, long l) {}"
+    found = read(source, defines=defines)
+    monkeypatch.setenv("TILEWISE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(make, "plain_types", lambda *_: None)
+    compiled = Kernel(source, "k", defines).compile()
+    assert found == tuple(each.declared for each in compiled.parameters)
+
+
+@pytest.mark.parametrize("rung", RUNGS[:12], ids=lambda rung: rung.name)
+def test_the_types_of_the_ladders_small_kernels_are_read(
+    rung: Rung, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(rung.kernel("float64", rung.default_tile).request())
+    real = plain_types(job, job.gathered())
+    assert real is not None
+    assert real[3:5] == ("double", "double*")
+
+
+@pytest.mark.parametrize(
     ("source", "more"),
     [
         ("__global__ void k(size_t n) {}", {}),
@@ -67,7 +99,31 @@ def test_the_types_are_the_compilers(
         ("__global__ void k(void (*f)(int)) {}", {}),
         ("#define float double\n__global__ void k(float x) {}", {}),
         ("#if 0\n#define int \\\n long\n#endif\n__global__ void k(int x) {}", {}),
-        ("__global__ void k(int x) {}", {"defines": {"int": "long"}}),
+        ("__global__ void k(real x) {}", {"defines": {"real": "T", "T": "int"}}),
+        ("__global__ void k(real x) {}", {"defines": {"real": "int", "int": "long"}}),
+        ("__global__ void k(real x) {}", {"defines": {"real": "int", "x": "y"}}),
+        ("__global__ void k(real x) {}", {"defines": {"real": "int", "k": "k"}}),
+        ("__global__ void k(real x) {}", {"defines": {"real": "float4"}}),
+        ("__global__ void k(real(int) x) {}", {"defines": {"real": "int"}}),
+        ("__global__ void k(A(int) x) {}", {"options": ["-DA(x)=long"]}),
+        (DEFAULT + "__global__ void k(real x) {}", {}),
+        ("// " + DEFAULT[:-7] + "__global__ void k(real x) {}", {"defines": {"real": "short"}}),
+        (
+            DEFAULT + "#define real float\n__global__ void k(real x) {}",
+            {"defines": {"real": "float"}},
+        ),
+        (
+            DEFAULT.replace("#def", "#define other\n#def") + "__global__ void k(real x) {}",
+            {"defines": {"real": "float"}},
+        ),
+        (
+            "#undef real\ntypedef float real;\n__global__ void k(real x) {}",
+            {"defines": {"real": "int"}},
+        ),
+        (
+            "typedef float real;\n__global__ void k(real x) {}",
+            {"options": ["-Dreal=int", "-Ureal"]},
+        ),
         ("#define k other\n__global__ void k(int x) {}", {}),
         ("#ifdef A\n__global__ void k(int x) {}\n#else\n__global__ void k(long x) {}\n#endif", {}),
         ("__global__ void k(\n#ifdef A\nint x\n#else\nlong x\n#endif\n) {}", {}),

@@ -12,6 +12,8 @@ from tilewise import compiler
 from tilewise.compiler import make, nvrtc
 from tilewise.ladder.rungs import RUNGS
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 PREAMBLE = """
 #define T float  // names that a careless probe would use, too
 #define N 3

@@ -13,6 +13,8 @@ from tilewise import compiler
 from tilewise.compiler import confine, includes, nvrtc, toolkit
 from tilewise.errors import CompileError
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 KERNEL = 'extern "C" __global__ void k(int* x) { *x = VALUE; }\n'
 TRUSTED = {
     "cuda_runtime_api.h": f"#define CUDART_VERSION {nvrtc.version()[0]}000\n",
@@ -184,7 +186,7 @@ def test_headers_of_the_callers_are_not_trusted(
     assert said[0] == said[1]
     (given / "cuda_fp16.h").write_text('#include "cuda_plain.h"\n')
     if confine.can_close_files():
-        assert compiler.compile(source, "k", include=[given]).cubin
+        assert compiler.compile(source, "k", include=[given]).ptx
 
 
 def test_a_link_in_place_of_a_header(place: Path, secret: Watched, folder: Path) -> None:
@@ -200,7 +202,7 @@ def test_plain_uses_compile_in_this_process(place: Path, folder: Path) -> None:
     for header in ("cuda_plain.h", "cuda_hook.h"):
         source = f"// {header} has a sink\n#include <{header}>\n#define CAT(a, b) a##b\n" + KERNEL
         assert not includes.gather(source, "k.cu", folder).is_doubtful
-        assert compiler.compile(source, "k", path=folder / "k.cu").cubin
+        assert compiler.compile(source, "k", path=folder / "k.cu").ptx
 
 
 def test_what_could_be_misused_is_found(place: Path) -> None:

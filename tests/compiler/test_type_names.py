@@ -17,6 +17,8 @@ from tilewise.compiler.type_names import (
     vector_of,
 )
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 SPELLED = (
     "unsigned", "const unsigned", "unsigned char", "signed", "long unsigned int", "short int",
     "int long long", "unsigned short int", "uint", "std::size_t", "size_t", "float*",

@@ -15,6 +15,8 @@ from tilewise.epilogue import trace
 from tilewise.epilogue.enclosure import GELU, ULPS
 from tilewise.kernel import SOURCES, Kernel
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 KINDS = {"float32": "float", "float64": "double"}
 UNARY = ("sigmoid", "exp", "log", "log1p", "tanh", "erf", "sqrt", "rsqrt", "abs", "negative")
 

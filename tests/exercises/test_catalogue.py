@@ -14,6 +14,8 @@ from tilewise.exercises.catalogue import FOLDER, SPEC, Exercise, exercises, find
 from tilewise.exercises.goals import FIGURES
 from tilewise.kernel import Kernel
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 EACH = pytest.mark.parametrize("exercise", exercises(), ids=lambda each: each.name)
 
 

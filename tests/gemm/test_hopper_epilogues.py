@@ -91,7 +91,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=["gelu", "residual", "tanh"])
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import pytest
@@ -34,40 +35,42 @@ def every_tiles_and_capability() -> Iterator[Any]:
     """Every fourth one of the tiles for one capability, in turn; the others are thorough.
 
     For 8.6, 8.7 and 8.9 ptxas gives every one of these kernels as many registers as for 8.0. Of
-    the two layouts each takes one, in turn; the other is thorough too.
+    the two layouts each takes one, in turn, and rows that begin anywhere or do not; the others are
+    thorough too.
     """
     later = (90, 100, 120)
     for at, tiles in enumerate(TILES):
         for capability in (80, 86, 87, 89, *later):
             is_quick = at % 4 == 1 and capability == (80, *later)[at // 4 % 4]
-            for a_is_k_major in (True, False):
-                is_its_turn = a_is_k_major == (at % 8 == 1)
+            for a_is_k_major, unaligned in product((True, False), (False, True)):
+                turn = at // 4 % 4
+                is_its_turn = (a_is_k_major, unaligned) == (turn % 2 == 0, turn in (1, 2))
                 marks = () if is_quick and is_its_turn else (thorough,)
-                layout = "KM" if a_is_k_major else "MK"
+                layout = ("KM" if a_is_k_major else "MK") + "-unaligned" * unaligned
                 name = f"{tiles}-{capability}-{layout}"
-                yield pytest.param(tiles, capability, a_is_k_major, id=name, marks=marks)
+                yield pytest.param(tiles, capability, a_is_k_major, unaligned, id=name, marks=marks)
 
 
 @pytest.mark.parametrize(
-    ("tiles", "capability", "a_is_k_major"), list(every_tiles_and_capability())
+    ("tiles", "capability", "a_is_k_major", "unaligned"), list(every_tiles_and_capability())
 )
 def test_kernels_compile_for_every_gpu_without_spills(
-    tiles: Tiles, capability: int, a_is_k_major: bool
+    tiles: Tiles, capability: int, a_is_k_major: bool, unaligned: bool
 ) -> None:
     """And a multiprocessor's registers suffice for as many blocks as it is to hold.
 
-    Also where rows of A, B and D begin anywhere.
+    Also where rows of A, B and D begin anywhere: ``unaligned``.
     """
     chip = replace(A100, capability=capability)
     if tiles not in table_of(chip).tiles:
         pytest.fail(f"{tiles} does not fit compute capability {capability / 10}")
     a, b = (Matrix(is_k_major, 0, WIDTHS[0]) for is_k_major in (a_is_k_major, not a_is_k_major))
-    for reads, unaligned in (((a, b), False), ((a.realigned, b.realigned), True)):
-        made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90, unaligned)
-        resources = made.compile(arch_of(capability), lines=False).resources
-        assert resources.spill_bytes == 0
-        registers = -(-resources.registers // 8) * 8 * tiles.threads
-        assert registers * tiles.residents <= 65536
+    reads = (a.realigned, b.realigned) if unaligned else (a, b)
+    made = kernel.kernel_of("bfloat16", "bfloat16", tiles, *reads, capability == 90, unaligned)
+    resources = made.compile(arch_of(capability), lines=False).resources
+    assert resources.spill_bytes == 0
+    registers = -(-resources.registers // 8) * 8 * tiles.threads
+    assert registers * tiles.residents <= 65536
 
 
 @cache

@@ -16,7 +16,7 @@ from tilewise.kernel import Kernel
 from tilewise.lens.tours.find import tour_of
 from tilewise.lens.watch import Watch, watch
 
-pytestmark = pytest.mark.usefixtures("no_machine_code")
+pytestmark = pytest.mark.usefixtures("no_machine_code", "ptx_alone")
 
 TWICE = """
 __global__ void twice(int n, float* x) {

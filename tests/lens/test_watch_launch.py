@@ -19,7 +19,7 @@ from tilewise.pointer import pointer
 from tilewise.specs.run import Prepared, prepare
 from tilewise.tensor_map import tensor_map
 
-pytestmark = pytest.mark.usefixtures("no_machine_code")
+pytestmark = pytest.mark.usefixtures("no_machine_code", "ptx_alone")
 
 
 def ready(name: str, grid: str, block: str, *args: str, shared: str = "0") -> Prepared:

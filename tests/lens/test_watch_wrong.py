@@ -20,7 +20,7 @@ from tilewise.ladder.problem import random_problem
 from tilewise.lens.tours.find import tour_of
 from tilewise.lens.watch import watch, watch_case
 
-pytestmark = pytest.mark.usefixtures("no_machine_code")
+pytestmark = pytest.mark.usefixtures("no_machine_code", "ptx_alone")
 
 # Row 3 is twice as large, and nobody writes column 1.
 MINE = f"""

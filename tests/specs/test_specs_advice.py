@@ -8,6 +8,8 @@ from signatures import SOURCE
 from tilewise.kernel import Kernel
 from tilewise.specs.advice import advice, known_block
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 SQUARE = (
     "__global__ void k(const float* a, float* c, int n) { c[threadIdx.y * n] = a[blockIdx.y]; }"
 )

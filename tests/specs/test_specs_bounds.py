@@ -13,6 +13,8 @@ from tilewise.devices import Device
 from tilewise.specs.bounds import ULPS
 from tilewise.specs.expected import compare, parse
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 Array = npt.NDArray[Any]
 
 DOCUMENTED = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tilewise.compiler import apart, cache, confine, headers, nvrtc, shipped
+from tilewise.compiler import apart, cache, confine, headers, minimal, nvrtc, shipped
 from tilewise.compiler.clock import Clock
 from tilewise.compiler.includes import Gathered, gather
 from tilewise.compiler.options import (
@@ -39,8 +39,6 @@ _FIXED_OPTIONS = (
 _NO_SEARCH = "--no-source-include"
 _MACROS_ANEW = "--diag-suppress=47"  # a macro that is defined anew with another text
 _LINES = "--generate-line-info"
-# NVRTC leaves out what it declares of textures and surfaces, which no kernel of tilewise's uses.
-_MINIMAL = "--minimal"
 
 
 @dataclass(frozen=True)
@@ -89,6 +87,20 @@ class Job:
         if gathered.is_doubtful and not confine.can_close_files():
             raise CompileError(f"{self.file}: {apart.NOT_CLOSED}")
         options = _with_folders(options, gathered)
+        if not self._is_minimal(gathered, options, name):
+            return self._run(gathered, options, name)
+        output = self._run(gathered, (*options, minimal.OPTION), name)
+        # Another version of NVRTC may leave out more.
+        is_doubtful = not output.ok and "undefined" in output.log
+        return self._run(gathered, options, name) if is_doubtful else output
+
+    def _is_minimal(self, gathered: Gathered, options: Sequence[str], name: str | None) -> bool:
+        if gathered.toolkit is not None or not gathered.is_whole or minimal.OPTION in options:
+            return False
+        given = (*defined(options), name or "")
+        return minimal.is_enough((gathered.source, *gathered.headers.values(), *given))
+
+    def _run(self, gathered: Gathered, options: Sequence[str], name: str | None) -> nvrtc.Output:
         limits, is_trusted = self.request.limits, self.request.trusted or self.is_shipped
         is_harmless = self.is_shipped or (limits is None and not gathered.is_doubtful)
 
@@ -211,7 +223,7 @@ def job_of(request: Request) -> Job:
     if is_trusted:
         search += (f"--include-path={Path(each).absolute()}" for each in include)
     # The header that nvcc includes before each source.
-    before = [_MINIMAL] if is_shipped else [f"--pre-include={headers.IMPLICIT}"]
+    before = [minimal.OPTION] if is_shipped else [f"--pre-include={headers.IMPLICIT}"]
     of_lines = [_LINES] * lines
     # For a virtual architecture NVRTC makes PTX alone, and the same.
     target = arch if makes_code else arch.replace("sm_", "compute_")

@@ -13,6 +13,8 @@ from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 from tilewise.limits import Limits
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 HEAD = 'extern "C" __global__ void k(int n, volatile int* x) {\n'
 ENDLESS = {
     "a loop": "while (1)\n    x[0] = n;\n}",

@@ -18,6 +18,8 @@ from tilewise.lens.case_spec import Spec
 from tilewise.lens.hardware_cases import make
 from tilewise.lens.instruction_cases import BLOCKS, specs
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 CASES = tuple(specs())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cache
@@ -55,31 +56,91 @@ def program_of(compiled: Compiled) -> Program:
     return Program(parse(compiled.ptx), compiled.symbol)
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("layout", "real", "tile", "pad", "unroll", "loads"),
-    [
-        # Measured on hardware: 32 LDS and 8 LDS.128 a phase (6,307,840 conflicts of loads).
-        (TRANSPOSED, "float", 32, 0, 32, {32: 32, 128: 8}),
-        (ROWS, "float", 32, 0, 32, {32: 32, 128: 8}),
-        (ROWS, "float", 32, 1, 32, {32: 64}),
-        (ROWS, "double", 16, 0, 16, {64: 16, 128: 8}),
-        (TRANSPOSED, "double", 16, 1, 16, {64: 32}),
-        # A loop's pointer that starts 8 bytes off is known to be aligned to 8 only.
-        (ROWS, "float", 16, 0, 4, {32: 4, 64: 2}),
-        # Rows of 6 floats: pairs. Rows of 8 with 7 of them read: the eighth is read in passing.
-        (ROWS, "float", 5, 1, 5, {32: 6, 64: 2}),
-        (ROWS, "float", 7, 1, 7, {32: 7, 128: 2}),
-        (ROWS, "float", 5, 0, 5, {32: 10}),
-        (ROWS, "unsigned short", 8, 0, 8, {16: 8, 64: 2}),
-        (ROWS, "unsigned char", 8, 0, 8, {8: 16}),
-    ],
-)
-def test_tiled_kernels(
-    layout: dict[str, str], real: str, tile: int, pad: int, unroll: int, loads: dict[int, int]
-) -> None:
-    defines = {"real": real, "TILE": tile, "PAD": pad, "UNROLL": unroll, **layout}
-    compiled = compiler.compile(TILED, "tiled", defines=defines)
+ARRAYS = """
+extern "C" __global__ void arrays(int n, float* x) {
+    __shared__ float first[FIRST], second[512];
+    first[threadIdx.x] = second[threadIdx.x] = n;
+    __syncthreads();
+    x[0] = first[n] + second[n];
+    const float* p = second + INDEX;
+    x[threadIdx.x] = p[0] * p[1] * p[2] * p[3];
+}
+"""
+PLACES = [
+    # Newer versions of ptxas take the array's place for a number where they may.
+    ("sm_80", 1, "threadIdx.x * 4", [{32: 1, 128: 1}, {32: 4}]),
+    ("sm_80", 2, "threadIdx.x * 4", [{64: 2}]),
+    ("sm_80", 1, "3 + threadIdx.x * 4", [{128: 1}, {32: 4}]),
+    ("sm_80", 3, "1 + threadIdx.x * 2", [{64: 2}, {32: 4}]),
+    ("sm_120", 2, "2 + threadIdx.x * 4", [{64: 2}]),
+    ("sm_90a", 1, "threadIdx.x * 4", [{32: 4}]),
+    ("sm_90a", 2, "threadIdx.x * 4", [{64: 2}]),
+    ("sm_90a", 4, "threadIdx.x * 4", [{128: 1}]),
+    ("sm_90a", 1, "3 + threadIdx.x * 4", [{32: 4}]),
+    # Without an index all of the address is known: 4, 8, 12, and 16.
+    ("sm_90a", 1, "0", [{32: 1, 128: 1}]),
+    ("sm_90a", 2, "0", [{64: 2}]),
+]
+JOINED: list[tuple[dict[str, str], str, int, int, int, dict[int, int]]] = [
+    # Measured on hardware: 32 LDS and 8 LDS.128 a phase (6,307,840 conflicts of loads).
+    (TRANSPOSED, "float", 32, 0, 32, {32: 32, 128: 8}),
+    (ROWS, "float", 32, 0, 32, {32: 32, 128: 8}),
+    (ROWS, "float", 32, 1, 32, {32: 64}),
+    (ROWS, "double", 16, 0, 16, {64: 16, 128: 8}),
+    (TRANSPOSED, "double", 16, 1, 16, {64: 32}),
+    # A loop's pointer that starts 8 bytes off is known to be aligned to 8 only.
+    (ROWS, "float", 16, 0, 4, {32: 4, 64: 2}),
+    # Rows of 6 floats: pairs. Rows of 8 with 7 of them read: the eighth is read in passing.
+    (ROWS, "float", 5, 1, 5, {32: 6, 64: 2}),
+    (ROWS, "float", 7, 1, 7, {32: 7, 128: 2}),
+    (ROWS, "float", 5, 0, 5, {32: 10}),
+    (ROWS, "unsigned short", 8, 0, 8, {16: 8, 64: 2}),
+    (ROWS, "unsigned char", 8, 0, 8, {8: 16}),
+]
+
+
+def tiled_kernel(
+    name: str, layout: dict[str, str], real: str, tile: int, pad: int, unroll: int
+) -> str:
+    """The tiled kernel by a name of its own, its macros replaced."""
+    sizes = {"real": real, "TILE": str(tile), "PAD": str(pad), "UNROLL": str(unroll)}
+    text = TILED.replace("tiled(", f"{name}(")
+    for macro, value in {**layout, **sizes}.items():
+        text = re.sub(rf"\b{macro}\b", value, text)
+    return text
+
+
+@cache
+def compiled_together(arch: str) -> Compiled:
+    """All kernels of these tests in one, for nvdisasm needs a fifth of a second a module."""
+    kernels = []
+    if arch == "sm_90a":
+        kernels = [tiled_kernel(f"tiled{at}", *case[:5]) for at, case in enumerate(JOINED)]
+    kernels.append(tiled_kernel("tiled", TRANSPOSED, "float", 32, 0, 32))
+    for at, (its, first, index, _) in enumerate(PLACES):
+        if its == arch:
+            sizes = ARRAYS.replace("FIRST", str(first)).replace("INDEX", index)
+            kernels.append(sizes.replace("arrays(", f"arrays{at}("))
+    # Each begins at line 1 again.
+    return compiler.compile("#line 1\n".join(kernels), "tiled", arch=arch)
+
+
+@pytest.mark.parametrize("at", range(len(PLACES)))
+def test_arrays_lie_one_after_another(at: int) -> None:
+    arch, *_, expected = PLACES[at]
+    compiled = replace(compiled_together(arch), symbol=f"arrays{at}")
+    program = program_of(compiled)
+    joined = joining.join(program, compiled)
+    assert joined.confirmed, joined.reason
+    counts = confirming.counts_of(program, joined.accesses)
+    found = {width: n for (line, kind, width), n in counts.items() if (line, kind) == (8, "LDS")}
+    assert found in expected
+
+
+@pytest.mark.parametrize("at", range(len(JOINED)))
+def test_tiled_kernels(at: int) -> None:
+    loads = JOINED[at][-1]
+    compiled = replace(compiled_together("sm_90a"), symbol=f"tiled{at}")
     program = program_of(compiled)
     joined = joining.join(program, compiled)
     assert joined.confirmed, joined.reason
@@ -89,10 +150,9 @@ def test_tiled_kernels(
     assert found == {width: number * copies for width, number in loads.items()}
 
 
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a", "sm_100", "sm_120"])
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_120", "sm_80", "sm_75", "sm_100"])
 def test_architectures_join_alike(arch: str) -> None:
-    defines = {"real": "float", "TILE": 32, "PAD": 0, "UNROLL": 32, **TRANSPOSED}
-    compiled = compiler.compile(TILED, "tiled", defines=defines, arch=arch)
+    compiled = compiled_together(arch)
     program = program_of(compiled)
     joined = joining.join(program, compiled)
     assert joined.confirmed, joined.reason
@@ -244,50 +304,6 @@ def test_table(case: Case) -> None:
     assert widths(joined, program) == expected
     machine = sass.disassemble(compiled).counts("LDS", "STS")
     assert Counter({key[1:]: number for key, number in machine.items()}) == expected
-
-
-ARRAYS = """
-extern "C" __global__ void arrays(int n, float* x) {
-    __shared__ float first[FIRST], second[512];
-    first[threadIdx.x] = second[threadIdx.x] = n;
-    __syncthreads();
-    x[0] = first[n] + second[n];
-    const float* p = second + INDEX;
-    x[threadIdx.x] = p[0] * p[1] * p[2] * p[3];
-}
-"""
-
-
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("arch", "first", "index", "expected"),
-    [
-        ("sm_90", 1, "threadIdx.x * 4", [{32: 4}]),
-        ("sm_90", 2, "threadIdx.x * 4", [{64: 2}]),
-        ("sm_90", 4, "threadIdx.x * 4", [{128: 1}]),
-        ("sm_90", 1, "3 + threadIdx.x * 4", [{32: 4}]),
-        # Without an index all of the address is known: 4, 8, 12, and 16.
-        ("sm_90", 1, "0", [{32: 1, 128: 1}]),
-        ("sm_90", 2, "0", [{64: 2}]),
-        # Newer versions of ptxas take the array's place for a number where they may.
-        ("sm_80", 1, "threadIdx.x * 4", [{32: 1, 128: 1}, {32: 4}]),
-        ("sm_80", 2, "threadIdx.x * 4", [{64: 2}]),
-        ("sm_80", 1, "3 + threadIdx.x * 4", [{128: 1}, {32: 4}]),
-        ("sm_80", 3, "1 + threadIdx.x * 2", [{64: 2}, {32: 4}]),
-        ("sm_120", 2, "2 + threadIdx.x * 4", [{64: 2}]),
-    ],
-)
-def test_arrays_lie_one_after_another(
-    arch: str, first: int, index: str, expected: list[dict[int, int]]
-) -> None:
-    defines = {"FIRST": first, "INDEX": index}
-    compiled = compiler.compile(ARRAYS, "arrays", defines=defines, arch=arch)
-    program = program_of(compiled)
-    joined = joining.join(program, compiled)
-    assert joined.confirmed, joined.reason
-    counts = confirming.counts_of(program, joined.accesses)
-    found = {width: n for (line, kind, width), n in counts.items() if (line, kind) == (8, "LDS")}
-    assert found in expected
 
 
 def test_inlined_functions_keep_their_lines() -> None:

@@ -23,6 +23,8 @@ from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 from tilewise.numbers import unit_roundoff
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 TYPES = ("f16", "bf16")
 
 

@@ -16,6 +16,8 @@ from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.places import Dim3
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 Matrix = npt.NDArray[Any]
 LETTER = {"f32": "f", "s32": "r", "f64": "d", "f16": "r"}
 C_TYPE = {"f": "float", "r": "unsigned", "d": "double"}

@@ -12,6 +12,8 @@ from tilewise.devices.emulator.counting import transactions
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 STEPS = r"""
 typedef TYPE real;
 extern "C" __global__ void steps(const real* x, real* y, int count, int pitch, int phases) {

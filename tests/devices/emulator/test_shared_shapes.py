@@ -13,6 +13,8 @@ from tilewise.errors import CheckError, MemoryAccessError, RaceError, Uninitiali
 from tilewise.kernel import Kernel
 from tilewise.launch import Finding
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 RACE = """
 extern "C" __global__ void k(REAL* x) {
     __shared__ REAL as[2][TILE][TILE + PAD], flat[TILE * TILE];

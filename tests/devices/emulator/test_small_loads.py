@@ -18,6 +18,8 @@ from tilewise.devices.emulator.copies import small_loads
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 THREADS, BLOCKS, BARRIERS = 64, 3, 20
 KINDS = ("nothing", "out of bounds", "misaligned", "uninitialised", "race", "barrier")
 FAULTS = (
