@@ -128,16 +128,16 @@ class Tiling:
     b_unaligned: bool = False
     ping_pong: bool = False
 
-    @cached_property
+    @property
     def is_unaligned(self) -> bool:
         return self.a_unaligned or self.b_unaligned
 
-    @cached_property
+    @property
     def consumers(self) -> int:
         """The number of warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
 
-    @cached_property
+    @property
     def sharers(self) -> int:
         """The number of warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
@@ -147,11 +147,11 @@ class Tiling:
         """The number of 64-row blocks of a tile that each sharing warpgroup has."""
         return self.block_m // (64 * self.sharers)
 
-    @cached_property
+    @property
     def threads(self) -> int:
         return 128 * (1 + self.consumers + (LOADERS if self.is_unaligned else 0))
 
-    @cached_property
+    @property
     def tiles(self) -> int:
         """The number of tiles that a cluster computes at a time."""
         return self.cluster_m * self.cluster_n
@@ -159,9 +159,9 @@ class Tiling:
     @cached_property
     def out_columns(self) -> int:
         """The columns of one TMA store of D: the most that leave enough pipeline stages."""
-        return self._rings[0]
+        return self.rings[0]
 
-    @cached_property
+    @property
     def out_bytes(self) -> int:
         """The bytes of the consumers' buffers for D, two a warp."""
         return _out_bytes(self.consumers, self.out_columns)
@@ -169,15 +169,16 @@ class Tiling:
     @cached_property
     def stages(self) -> int:
         """The number of pipeline stages, as many as fit."""
-        return self._rings[1]
+        return self.rings[1]
 
     @property
-    def _rings(self) -> tuple[int, int]:
+    def rings(self) -> tuple[int, int]:
+        """``out_columns`` and ``stages``."""
         return _rings(
             self.block_m, self.block_n, self.consumers, self.a_unaligned, self.b_unaligned
         )
 
-    @cached_property
+    @property
     def stage_bytes(self) -> int:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
 
@@ -308,18 +309,18 @@ def _rings(
     block_m: int, block_n: int, consumers: int, a_unaligned: bool, b_unaligned: bool
 ) -> tuple[int, int]:
     """Return the ``out_columns`` and the ``stages`` of a tiling."""
-    tiling = Tiling(block_m, block_n, a_unaligned=a_unaligned, b_unaligned=b_unaligned)
-    raw = tiling.raw_bytes(Problem(1, 1, 1, a_k_major=False, b_k_major=False))
-
-    def stages(columns: int) -> int:
+    stage = 2 * BLOCK_K * (block_m + block_n)
+    raw = 2 * BLOCK_K * (a_unaligned * (block_m + BLOCK_K) + b_unaligned * (block_n + BLOCK_K))
+    found = []
+    for columns in (64, 32, 16):
+        if block_n % columns:
+            continue
         rest = _SHARED_BYTES - _out_bytes(consumers, columns)
-        if raw:  # about as many stages as the raw ring has
-            return max(2, min(4, rest // (tiling.stage_bytes + raw)))
-        return min(MOST_STAGES, rest // tiling.stage_bytes)
-
-    widths = [width for width in (64, 32, 16) if block_n % width == 0]
-    columns = max(widths, key=lambda width: (min(stages(width), ENOUGH_STAGES), width))
-    return columns, stages(columns)
+        # With unaligned operands, about as many stages as the raw ring has.
+        stages = max(2, min(4, rest // (stage + raw))) if raw else min(MOST_STAGES, rest // stage)
+        found.append((min(stages, ENOUGH_STAGES), columns, stages))
+    _, columns, stages = max(found)
+    return columns, stages
 
 
 def _out_bytes(consumers: int, columns: int) -> int:
