@@ -577,6 +577,15 @@ def test_threads_that_read_a_file_around_an_edit_have_one_text_of_it(
     assert shipped.is_unchanged()
 
 
+def test_a_text_is_the_one_that_the_digest_is_of(own_kernels: Path) -> None:
+    path = own_kernels / "value.cuh"
+    digest, before = shipped.digest(), path.read_text()
+    path.write_text("#define VALUE 56789\n")
+    assert (shipped.text(path), shipped.digest()) == (before, digest)
+    assert shipped.has(str(path), before)
+    assert not shipped.is_unchanged()
+
+
 def test_a_file_of_other_text_and_the_same_size_and_time_is_edited(own_kernels: Path) -> None:
     path = own_kernels / "value.cuh"
     before = path.stat()

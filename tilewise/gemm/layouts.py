@@ -18,6 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tilewise.compiler import shipped
 from tilewise.gemm.product import Operand
 from tilewise.places import Packed, Place, TensorMap
 
@@ -45,6 +46,7 @@ _INCLUDE = re.compile(r'#\s*include\s*"([^"\n]+)"')
 _FIRST = re.compile(r"(?:const\s+)?(.*?)\s*(\*?\s*\w+(?:\[\d+\])?)", re.ASCII)
 _DECLARATOR = re.compile(r"\s*(\*?)\s*(\w+)(?:\[(\d+)\])?\s*", re.ASCII)
 _DECLARED = re.compile(r"struct\s+(?:alignas\((\d+)\)\s*)?(\w+)\s*\{", re.ASCII)
+_BRACE = re.compile(r"[{}]")
 _TEMPLATE = re.compile(r"template\s*<([^<>]*)>\s*", re.ASCII)
 
 
@@ -290,7 +292,8 @@ def _declaration(path: str, name: str) -> _Declaration | None:
 @cache
 def _read(path: str) -> tuple[Mapping[str, _Declaration], list[str]]:
     """Return the structures that one file declares, and the paths of the headers it includes."""
-    source = _COMMENT.sub(" ", Path(path).read_text(encoding="utf-8"))
+    text = shipped.text(path)
+    source = _COMMENT.sub(" ", Path(path).read_text(encoding="utf-8") if text is None else text)
     found: dict[str, _Declaration] = {}
     for each in _DECLARED.finditer(source):
         before = max(0, source.rfind("template", 0, each.start()))
@@ -308,8 +311,8 @@ def _layout(path: str, name: str, types: Mapping[str, str]) -> Layout:
     if declared is None:
         raise ValueError(f"no structure {name} is declared")
     if name == _TENSOR_MAP:
-        (count,) = re.findall(r"char \w+\[(\d+)\]", declared.body)
-        return Layout(name, int(count), declared.alignment, ())
+        ((_, _, _, count),) = _members(declared.body)
+        return Layout(name, count, declared.alignment, ())
     fields: list[Field] = []
     end, alignment = 0, declared.alignment
     for type, pointer, member, count in _members(declared.body):
@@ -326,12 +329,15 @@ def _layout(path: str, name: str, types: Mapping[str, str]) -> Layout:
 def _body(source: str, start: int) -> str:
     """Return the text from a brace, which ends at ``start``, to its partner, less inner braces."""
     depth, kept = 1, list[str]()
-    for character in source[start:]:
-        depth += (character == "{") - (character == "}")
+    for brace in _BRACE.finditer(source, start):
+        if depth == 1:
+            kept.append(source[start : brace.start()])
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return "".join(kept)
         if depth == 1:
-            kept.append(";" if character == "}" else character)
+            kept.append(";")
+            start = brace.end()
     raise ValueError("a structure's declaration has no end")
 
 
