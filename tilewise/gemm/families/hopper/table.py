@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -123,7 +122,7 @@ def divided(found: Sequence[Tiling], parts: int) -> list[Tiling]:
     if parts == 1:
         return [each for each in found if each.split == 1 and not each.stream_k]
     alike = (
-        replace(each, cluster_m=1, cluster_n=1, split=parts, stream_k=False, ping_pong=False)
+        each._replace(cluster_m=1, cluster_n=1, split=parts, stream_k=False, ping_pong=False)
         for each in found
     )
     return list(dict.fromkeys(alike))
@@ -241,5 +240,5 @@ def is_excluded(
     found |= np.where(at.are_several, table.excluded_if_several, table.excluded_if_one_wave)
     found |= depth.is_excluded
     found |= at.has_tail < table.is_stream_k
-    found |= at.tiles > MOST_TILES
+    found |= at.tiles > float(MOST_TILES)
     return found

@@ -5,7 +5,6 @@ This module is pure arithmetic, and does not depend on a GPU, an array or a kern
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -89,12 +88,27 @@ class Problem(NamedTuple):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Tiling:
+class _Choices(NamedTuple):
+    block_m: int
+    block_n: int
+    cluster_m: int = 1
+    cluster_n: int = 1
+    split: int = 1
+    stream_k: bool = False
+    swapped: bool = False
+    a_unaligned: bool = False
+    b_unaligned: bool = False
+    ping_pong: bool = False
+
+
+class Tiling(_Choices):
     """The free choices of one kernel.
 
     The methods that take a ``Problem`` take the one that the kernel computes: with A and B swapped
     if the tiling swaps them.
+
+    It is a named tuple, because the first product of a layout makes one for each way to compute it;
+    and it derives from one, so that an instance can keep its cached properties.
 
     Attributes
     ----------
@@ -109,24 +123,13 @@ class Tiling:
         Whether the tiles of the last wave are divided along k if they would leave blocks idle.
     swapped : bool
         Whether the kernel computes D's transpose, from A and B swapped.
-    ping_pong : bool
-        Whether two warpgroups take tiles in turn, so that one stores a tile while the other
-        multiplies the next; otherwise they share each tile.
     a_unaligned, b_unaligned : bool
         Whether threads load the kernel's A (B where swapped) and its B by cp.async, and realign
         their tiles in shared memory.
+    ping_pong : bool
+        Whether two warpgroups take tiles in turn, so that one stores a tile while the other
+        multiplies the next; otherwise they share each tile.
     """
-
-    block_m: int
-    block_n: int
-    cluster_m: int = 1
-    cluster_n: int = 1
-    split: int = 1
-    stream_k: bool = False
-    swapped: bool = False
-    a_unaligned: bool = False
-    b_unaligned: bool = False
-    ping_pong: bool = False
 
     @property
     def is_unaligned(self) -> bool:
@@ -270,7 +273,7 @@ class Tiling:
     @cached_property
     def choice(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return asdict(self)
+        return self._asdict()
 
     @cached_property
     def words(self) -> str:
