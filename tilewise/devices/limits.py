@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from tilewise.errors import LaunchError
 from tilewise.launch import Launch
@@ -39,6 +40,7 @@ _SHARED_KB = {
 _FAMILY_SHARED_KB = {7: 64, 8: 99, 9: 227, 10: 227, 11: 227, 12: 99}
 
 
+@cache
 def compute_capability(arch: str) -> int:
     """Return the compute capability of an architecture: 90 for ``"sm_90a"`` or ``"compute_90"``.
 

@@ -242,7 +242,7 @@ def layout(file: Path, name: str, **types: str) -> Layout:
     ValueError
         If there is no such structure, or this module can't read the declaration of a field.
     """
-    return _layout(str(file), name, types)
+    return _layout(str(file), name, frozenset(types.items()))
 
 
 class _Declaration(NamedTuple):
@@ -306,8 +306,9 @@ def _read(path: str) -> tuple[Mapping[str, _Declaration], list[str]]:
     return found, [os.path.normpath(f"{folder}/{x}") for x in _INCLUDE.findall(source)]
 
 
-def _layout(path: str, name: str, types: Mapping[str, str]) -> Layout:
-    declared = _declaration(path, name)
+@cache
+def _layout(path: str, name: str, given: frozenset[tuple[str, str]]) -> Layout:
+    declared, types = _declaration(path, name), dict(given)
     if declared is None:
         raise ValueError(f"no structure {name} is declared")
     if name == _TENSOR_MAP:
@@ -363,7 +364,9 @@ def _structure(path: str, type: str, types: Mapping[str, str]) -> Layout:
         raise ValueError(f"{_resolved(type, types)!r} is a type of unknown size")
     given = [_resolved(each, types) for each in arguments.rstrip("> ").split(",") if each]
     parameters = [each.split()[-1] for each in declared.parameters.split(",") if each]
-    return _layout(path, name, {**types, **dict(zip(parameters, given, strict=True))})
+    return _layout(
+        path, name, frozenset({**types, **dict(zip(parameters, given, strict=True))}.items())
+    )
 
 
 def _resolved(type: str, types: Mapping[str, str]) -> str:
