@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -505,6 +506,21 @@ def test_ptx_from_the_cache_is_inflated_when_it_is_read(own_cache: Path) -> None
     assert again.ptx == first.ptx
     assert again == first
     assert replace(again, ptx="other").ptx == "other"
+
+
+def test_variables_from_the_cache_are_made_when_they_are_read(own_cache: Path) -> None:
+    source = """__constant__ int few[3]; __device__ float one;
+    extern "C" __global__ void k(float* x) { x[0] = one + few[2]; }"""
+    first = compiler.compile(source, "k")
+    forget()
+    again = compiler.compile(source, "k")
+    assert isinstance(again.__dict__["_variables"], list)
+    assert [(x.name, x.space, x.shape) for x in again.variables] == [
+        ("few", "constant", (3,)), ("one", "device", ()),
+    ]  # fmt: skip
+    assert again.variables == first.variables
+    assert again == first
+    assert pickle.loads(pickle.dumps(again)) == first
 
 
 # The kernels that come with tilewise

@@ -46,8 +46,8 @@ def has(path: str, source: str) -> bool:
 
 
 def relative(path: str) -> str:
-    """Return the path below the folder."""
-    return Path(path.removeprefix(_BEGIN)).as_posix()
+    """Return the path below the folder, with slashes."""
+    return path.removeprefix(_BEGIN).replace(os.sep, "/")
 
 
 def digest() -> str:
@@ -64,8 +64,7 @@ def _first() -> tuple[str, dict[str, _Stamp]]:
     stamps, digest = dict(_stamps(str(FOLDER))), hashlib.sha256()
     for at in sorted(stamps, key=lambda at: at.split(os.sep)):  # noqa: PTH206
         data = Path(at).read_bytes()
-        name = at.removeprefix(_BEGIN).replace(os.sep, "/")
-        digest.update(f"{name} {len(data)}\0".encode())
+        digest.update(f"{relative(at)} {len(data)}\0".encode())
         digest.update(data)
         _read.setdefault(at, (data.decode("utf-8-sig").replace("\r\n", "\n"), stamps[at]))
     return digest.hexdigest(), stamps
