@@ -79,6 +79,21 @@ class Field:
     layout: Layout | None
 
 
+class _Run(NamedTuple):
+    """Scalars that follow one another in a structure.
+
+    Attributes
+    ----------
+    get : callable
+        A function that returns their values in order.
+    pointers : tuple of (str, int, int)
+        The name, the index in the run, and the offset of each pointer.
+    """
+
+    get: Callable[[Mapping[str, Any]], Sequence[Any]]
+    pointers: tuple[tuple[str, int, int], ...]
+
+
 @dataclass(frozen=True)
 class Layout:
     """The offsets of a structure's fields, in the order of their declaration.
@@ -135,29 +150,23 @@ class Layout:
         if values.keys() != self._names:
             differing = sorted(values.keys() ^ self._names)
             raise TypeError(f"{self.name} has other fields than it is given: {differing}")
-        if self._flat is not None:  # in less time
-            first = len(numbers)
-            numbers += self._flat(values)
-            for name, index, offset in self._pointers:
-                numbers[first + index] = 0
-                if values[name] is not None:
-                    places.append((start + offset, values[name]))
-            return
-        for name, offset, count, size, is_pointer, layout in self._each:
-            value, at = values[name], start + offset
-            if layout is None:  # a scalar, because only structures can be elements of arrays
-                if is_pointer:
-                    if value is not None:
-                        places.append((at, value))
-                    value = 0
-                numbers.append(value)
+        for step in self._steps:
+            if isinstance(step, _Run):
+                first = len(numbers)
+                numbers += step.get(values)
+                for name, index, offset in step.pointers:
+                    numbers[first + index] = 0
+                    if values[name] is not None:
+                        places.append((start + offset, values[name]))
                 continue
-            for each in _elements(value, count) if count else (value,):
+            value, at, layout = values[step.name], start + step.offset, step.layout
+            assert layout is not None
+            for each in _elements(value, step.count) if step.count else (value,):
                 if layout.name != _TENSOR_MAP:
                     layout._collect(each, at, numbers, places, maps)
                 elif each is not None:
                     maps.append((at, each))
-                at += size
+                at += step.size
 
     def scalars(self, start: int = 0) -> Iterator[tuple[str, int, str]]:
         """Yield the name of every scalar (as ``"copy[1].rows"``), its offset and its format."""
@@ -172,23 +181,22 @@ class Layout:
                         yield f"{name}.{inner}", offset, character
 
     @cached_property
-    def _each(self) -> tuple[tuple[str, int, int, int, bool, Layout | None], ...]:
-        """Each field's name, offset, count and size, whether it is a pointer, and its layout."""
-        return tuple(
-            (x.name, x.offset, x.count, x.size, x.is_pointer, x.layout) for x in self.fields
-        )
+    def _steps(self) -> tuple[_Run | Field, ...]:
+        """The runs of scalars, and the structures and arrays, in the order of the fields.
 
-    @cached_property
-    def _flat(self) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
-        """A function that returns the values in the fields' order; None if not all are scalars."""
-        if len(self.fields) < 2 or any(field.layout for field in self.fields):
-            return None
-        return itemgetter(*(field.name for field in self.fields))
-
-    @cached_property
-    def _pointers(self) -> tuple[tuple[str, int, int], ...]:
-        """The name, the index among the fields, and the offset of each pointer."""
-        return tuple((x.name, i, x.offset) for i, x in enumerate(self.fields) if x.is_pointer)
+        Only structures can be elements of arrays.
+        """
+        found: list[_Run | Field] = []
+        run: list[Field] = []
+        for field in self.fields:
+            if field.layout is None:
+                run.append(field)
+                continue
+            if run:
+                found.append(_run(run))
+                run = []
+            found.append(field)
+        return (*found, _run(run)) if run else tuple(found)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -206,6 +214,13 @@ class Layout:
             format += f"{offset - end}x{character}"
             end = offset + struct.calcsize(f"<{character}")
         return struct.Struct(f"{format}{self.size - end}x")
+
+
+def _run(fields: Sequence[Field]) -> _Run:
+    pointers = tuple((x.name, i, x.offset) for i, x in enumerate(fields) if x.is_pointer)
+    first, *others = (x.name for x in fields)
+    # For a single name, itemgetter returns no tuple.
+    return _Run(itemgetter(first, *others) if others else lambda x: (x[first],), pointers)
 
 
 def _elements(values: Any, count: int) -> list[Any]:
