@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -355,10 +356,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
             each[...] = stored
     arrays = [] if call.fusion is None else [x for _, x in call.fusion.arrays]
     of_operands = [x for x, _ in given]
-    are_own = all(
-        x is own
-        for x, own in zip((*found.stored, *of_operands), (*found.results, *arrays), strict=True)
-    )
+    are_own = all(map(is_, (*found.stored, *of_operands), (*found.results, *arrays)))
     if key is not None and are_own and all(x is None or x.view for x in (a, b, c, up)):
         matrices = [x.array for x in (a, b, up) if x is not None]
         record = repeat.record(
