@@ -56,17 +56,12 @@ def tilings(kind: Kind) -> list[Tiling]:
     if kind.a_unaligned or kind.b_unaligned:
         more = kind.swapped, kind.a_unaligned, kind.b_unaligned
         return [Tiling(*sizes, *more) for sizes in UNALIGNED_KERNELS]
-    found = []
-    for row in chosen(kind.layout):
-        m, n, cluster_m, cluster_n, split, stream_k, ping_pong, is_transposed = row
-        if bool(is_transposed) != kind.d_row_major:
-            found.append(
-                Tiling(
-                    m, n, cluster_m, cluster_n, split, bool(stream_k), kind.swapped,
-                    ping_pong=bool(ping_pong),
-                )
-            )  # fmt: skip
-    return found
+    swapped, is_row_major = kind.swapped, kind.d_row_major
+    return [
+        Tiling(m, n, cluster_m, cluster_n, split, bool(tail), swapped, ping_pong=bool(ping_pong))
+        for m, n, cluster_m, cluster_n, split, tail, ping_pong, is_transposed in chosen(kind.layout)
+        if is_transposed != is_row_major
+    ]
 
 
 @cache
