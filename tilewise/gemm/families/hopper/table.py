@@ -41,8 +41,9 @@ class Table:
     ) -> None:
         self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
-        # An array, as np.minimum takes longer with a number.
+        # Arrays, as NumPy's functions take longer with a number.
         self.processors = np.full(len(found), float(multiprocessors))
+        self.ones = np.ones(len(found))
         self.view = np.array(views, np.int64)
         largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # with the largest raw tiles
         numbers = [
@@ -209,7 +210,8 @@ def cover_table(table: Table, extents: Array, batch: Array, depth: Depth) -> Tab
     batch : array
     depth : Depth
     """
-    rows, columns = np.ceil(extents / table.extents)
+    tiled = np.ceil(extents / table.extents)
+    rows, columns = tiled[0], tiled[1]
     tiles = rows * columns
     tiles *= batch
     share = tiles / table.clusters
@@ -217,10 +219,10 @@ def cover_table(table: Table, extents: Array, batch: Array, depth: Depth) -> Tab
     # Beyond MOST_TILES the difference is rounded, and may be 0.
     last = tiles + table.clusters
     last -= waves * table.clusters
-    last = np.maximum(last, 1.0)
+    last = np.maximum(last, table.ones)
     splits = np.minimum(np.floor(table.clusters / last), depth.most_splits)
     return TableCover(
-        rows, columns, tiles, share, waves, last, waves > 1.0, splits, splits > 1.0
+        rows, columns, tiles, share, waves, last, waves > table.ones, splits, splits > table.ones
     )  # fmt: skip
 
 
