@@ -230,13 +230,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rows = [row for record in records for row in record["rows"]]
     tilings, drawn = timed(rows), np.random.default_rng(options.seed)
     share = 0.0 if options.add else DRAWN
-    result = {layout: list(chosen()[layout]) for layout in LAYOUTS}
+    result = {layout: list(chosen(layout)) for layout in LAYOUTS}
     for layout in options.layouts:
         ways = Ways(layout, tilings)
         random_ones = np.array(
             [ways.expected(x) for x in products(layout, options.products, options.seed)]
         )
-        present = set(chosen()[layout])
+        present = set(chosen(layout))
         is_present = np.array([as_row(way) in present for way in ways.tilings])
         before = [int(x) for x in np.flatnonzero(is_present)]
         caution = np.where(is_present, 1.0, DISTRUST) if options.add else CAUTION + 0.0 * is_present
@@ -265,17 +265,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def text(result: Mapping[str, Sequence[tuple[int, ...]]]) -> str:
     """Return the file: a line a way."""
-    parts = ",\n".join(
-        f'    "{layout}": [\n' + ",\n".join(f"      {list(row)}" for row in rows) + "\n    ]"
+    lines = {
+        layout: ",\n".join(f'      "{" ".join(map(str, row))}"' for row in rows)
         for layout, rows in result.items()
-    )
+    }
+    parts = ",\n".join(f'    "{layout}": [\n{rows}\n    ]' for layout, rows in lines.items())
     head = {
         "date": datetime.now(UTC).date().isoformat(),
         "command": "python benchmarks/choose_kernels.py benchmarks/results/hopper_h200.json",
         "columns": "block_m block_n cluster_m cluster_n split stream_k ping_pong swapped",
     }
-    lines = "".join(f'  "{name}": {json.dumps(value)},\n' for name, value in head.items())
-    return f'{{\n{lines}  "tilings": {{\n{parts}\n  }}\n}}\n'
+    begin = "".join(f'  "{name}": {json.dumps(value)},\n' for name, value in head.items())
+    return f'{{\n{begin}  "tilings": {{\n{parts}\n  }}\n}}\n'
 
 
 if __name__ == "__main__":

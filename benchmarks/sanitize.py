@@ -30,7 +30,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -176,7 +176,7 @@ def planned(product: Product, chip: Chip | None, case: Case) -> Plan:
     if case.tiling is None:
         return plan_on(product, chip)
     if isinstance(case.tiling, Tiling):
-        offer = Hopper().offer(product, chip, asdict(case.tiling))
+        offer = Hopper().offer(product, chip, case.tiling.choice)
         if offer is None:
             raise ValueError(f"the Hopper kernel can't compute {case} so")
         return offer.make()

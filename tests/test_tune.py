@@ -89,7 +89,7 @@ def find(asked: Product, on: Chip = H200) -> Tiling | None:
 def keep(
     asked: Product, on: Chip, tiling: Tiling, measured: dict[str, float] | None = None
 ) -> Path | None:
-    return kept.keep(asked, on, "hopper", asdict(tiling), measured or {})
+    return kept.keep(asked, on, "hopper", tiling.choice, measured or {})
 
 
 def files(cache: Path) -> list[Path]:
@@ -150,14 +150,14 @@ def test_explains_the_hopper_kernel() -> None:
     tiling, _, expected = chosen
     found = explain_product(asked, H200)
     assert found.offer is not None
-    assert (found.offer.family, found.offer.choice) == ("hopper", asdict(tiling))
+    assert (found.offer.family, found.offer.choice) == ("hopper", tiling.choice)
     assert found.seconds == expected
     assert f"the Hopper kernel, {tiling}" in found.chosen
     times = [offer.seconds for offer in found.alternatives]
     assert len(times) == 5
     assert times == sorted(times)
     assert times[0] >= expected
-    assert asdict(tiling) not in [offer.choice for offer in found.alternatives]
+    assert tiling.choice not in [offer.choice for offer in found.alternatives]
     (first, *_) = found.steps
     text = str(found)
     assert f"grid {first.launch.grid[0]}" in text
@@ -165,7 +165,7 @@ def test_explains_the_hopper_kernel() -> None:
     assert max(map(len, text.splitlines())) <= 80
     document = json.loads(json.dumps(found.to_dict()))
     assert document["offer"]["family"] == "hopper"
-    assert document["offer"]["choice"] == asdict(tiling)
+    assert document["offer"]["choice"] == tiling.choice
     assert f"{tiling.stages} stages" in document["offer"]["text"]
     assert document["seconds"] == expected
     assert [x["seconds"] for x in document["alternatives"]] == times

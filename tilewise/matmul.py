@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import is_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -291,25 +292,32 @@ class _Results(NamedTuple):
         the results.
     views : list of View
         The views of ``stored``.
+    operands : list of Operand
+        The layouts of ``stored``.
     """
 
     results: list[Array]
     stored: list[Array]
     views: list[View]
+    operands: list[Operand]
 
 
 def _results(call: Call) -> _Results:
-    library, found = call.library, _Results([], [], [])
+    library, found = call.library, _Results([], [], [], [])
     for out in call.outs:
         result = library.empty(call.shape, call.out_dtype, call.a) if out is None else out
         stored, view = result, library.view(result)
-        if result_operand(call, view) is None:
+        operand = result_operand(call, view)
+        if operand is None:
             stored = library.empty(call.shape, call.out_dtype, call.a)
             view = library.view(stored)
+            operand = result_operand(call, view)
         assert view is not None
+        assert operand is not None
         found.results.append(result)
         found.stored.append(stored)
         found.views.append(view)
+        found.operands.append(operand)
     return found
 
 
@@ -322,13 +330,10 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
     a, b, c, up = _inputs(call)
     given = [strided(call, x) for _, x in call.fusion.arrays] if call.fusion else []
     found = _results(call)
-    view = found.views[0]
-    of_d = result_operand(call, view)
-    assert of_d is not None
     epilogue = epilogue_of(call, [how for _, how in given], found.views[1:])
     of_c = None if c is None else c.operand
     of_up = None if up is None else up.operand
-    product = call.product(a.operand, b.operand, of_c, of_d, epilogue, of_up)
+    product = call.product(a.operand, b.operand, of_c, found.operands[0], epilogue, of_up)
     if call.invariant:
         product = fixed(product, chip_of(gpu))
     plan = plan_product(product, gpu)
@@ -337,7 +342,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
         a.address,
         b.address,
         0 if c is None else c.address,
-        view.pointer,
+        found.views[0].pointer,
         0 if workspace is None else library.address(workspace),
         *(library.address(x) for x, _ in given),
         *(each.pointer for each in found.views[1:]),
@@ -351,10 +356,7 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
             each[...] = stored
     arrays = [] if call.fusion is None else [x for _, x in call.fusion.arrays]
     of_operands = [x for x, _ in given]
-    are_own = all(
-        x is own
-        for x, own in zip((*found.stored, *of_operands), (*found.results, *arrays), strict=True)
-    )
+    are_own = all(map(is_, (*found.stored, *of_operands), (*found.results, *arrays)))
     if key is not None and are_own and all(x is None or x.view for x in (a, b, c, up)):
         matrices = [x.array for x in (a, b, up) if x is not None]
         record = repeat.record(

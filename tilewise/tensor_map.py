@@ -181,9 +181,8 @@ def fits(x: TensorMap, address: int) -> bool:
     rank = len(x.box)
     if len(x.extents) != rank or len(x.strides) != rank - 1 or address % PIECE:
         return False
-    for extent in x.extents:
-        if not 0 < extent <= _LARGEST_EXTENT:
-            return False
+    if not (min(x.extents) > 0 and max(x.extents) <= _LARGEST_EXTENT):
+        return False
     for stride in x.strides:  # noqa: SIM110 - all() takes longer
         if stride % PIECE or not 0 <= stride < _LARGEST_STRIDE:
             return False

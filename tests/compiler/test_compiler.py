@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 import shutil
 import struct
 import subprocess
@@ -507,6 +508,21 @@ def test_ptx_from_the_cache_is_inflated_when_it_is_read(own_cache: Path) -> None
     assert replace(again, ptx="other").ptx == "other"
 
 
+def test_variables_from_the_cache_are_made_when_they_are_read(own_cache: Path) -> None:
+    source = """__constant__ int few[3]; __device__ float one;
+    extern "C" __global__ void k(float* x) { x[0] = one + few[2]; }"""
+    first = compiler.compile(source, "k")
+    forget()
+    again = compiler.compile(source, "k")
+    assert isinstance(again.__dict__["_variables"], list)
+    assert [(x.name, x.space, x.shape) for x in again.variables] == [
+        ("few", "constant", (3,)), ("one", "device", ()),
+    ]  # fmt: skip
+    assert again.variables == first.variables
+    assert again == first
+    assert pickle.loads(pickle.dumps(again)) == first
+
+
 # The kernels that come with tilewise
 
 
@@ -575,6 +591,15 @@ def test_threads_that_read_a_file_around_an_edit_have_one_text_of_it(
     assert first == found[1] == shipped.text(path) == "#define VALUE 56789\n"
     assert shipped.has(str(path), first)
     assert shipped.is_unchanged()
+
+
+def test_a_text_is_the_one_that_the_digest_is_of(own_kernels: Path) -> None:
+    path = own_kernels / "value.cuh"
+    digest, before = shipped.digest(), path.read_text()
+    path.write_text("#define VALUE 56789\n")
+    assert (shipped.text(path), shipped.digest()) == (before, digest)
+    assert shipped.has(str(path), before)
+    assert not shipped.is_unchanged()
 
 
 def test_a_file_of_other_text_and_the_same_size_and_time_is_edited(own_kernels: Path) -> None:

@@ -191,7 +191,7 @@ def unaligned(tiling: Tiling, product: Product) -> Tiling:
     """It, for what does not begin at multiples of 16 bytes."""
     problem = hopper.problem(product)
     view = problem.swapped if tiling.swapped else problem
-    return replace(tiling, a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
+    return tiling._replace(a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
 @pytest.mark.sampled(3)

@@ -58,6 +58,15 @@ def test_a_table_is_covered_as_each_of_its_tilings(
         assert depth.k_steps[row] == one.k_steps
 
 
+@pytest.mark.parametrize("kind", [x for x in KINDS if not (x.a_unaligned or x.b_unaligned)])
+def test_the_file_has_only_tilings_that_take_aligned_products(kind: Kind) -> None:
+    large = 1 << 20
+    problem = Problem(large, large, large, 1, kind.a_k_major, kind.b_k_major)
+    found = tilings(kind)
+    assert found
+    assert [each.objection(problem) for each in found] == [""] * len(found)
+
+
 @given(problem=problems())
 def test_as_many_rows_of_a_are_loaded(problem: Problem) -> None:
     found = [tiling for tiling in EVERY if tiling.a_unaligned == problem.a_unaligned]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -60,7 +59,7 @@ def read(asked: Product) -> Product:
 
 def with_tiling(asked: Product, tiling: Tiling) -> Plan | None:
     """How the Hopper kernel computes it with this tiling; None if it can't."""
-    offer = Hopper().offer(asked, H200, asdict(tiling))
+    offer = Hopper().offer(asked, H200, tiling.choice)
     return None if offer is None else offer.make()
 
 
@@ -339,13 +338,13 @@ def keep_always(
 def test_a_kept_tiling_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     tiling = Tiling(64, 128)
     asked = product(511, 513, 517)
-    keep_always(monkeypatch, "hopper", asdict(tiling), asked)
+    keep_always(monkeypatch, "hopper", tiling.choice, asked)
     found = plan_on(asked, H200)
     assert str(tiling) in found.chosen
     assert "fastest of those that were measured" in found.why
     assert names(found) == ["pack", "hopper"]
     tiling = Tiling(64, 128, b_unaligned=True)
-    keep_always(monkeypatch, "hopper", asdict(tiling), asked)
+    keep_always(monkeypatch, "hopper", tiling.choice, asked)
     found = plan_on(asked, H200)
     assert str(tiling) in found.chosen
     assert (names(found), found.chosen[:11]) == (["pack", "hopper"], "A repacked,")
@@ -369,9 +368,9 @@ def test_the_kept_choice_of_any_family_is_used(
 @pytest.mark.parametrize(
     ("family", "choice"),
     [
-        ("hopper", asdict(Tiling(64, 64, a_unaligned=True))),  # of what is 16-byte aligned
-        ("hopper", asdict(Tiling(128, 24))),
-        ("hopper", {**asdict(Tiling(64, 64)), "block_m": 100}),  # no number of warpgroups
+        ("hopper", Tiling(64, 64, a_unaligned=True).choice),  # of what is 16-byte aligned
+        ("hopper", Tiling(128, 24).choice),
+        ("hopper", {**Tiling(64, 64).choice, "block_m": 100}),  # no number of warpgroups
         ("hopper", {"tile_m": 64, "tile_n": 64}),
         ("hopper", {}),
         ("thin_half", {}),  # neither has few rows

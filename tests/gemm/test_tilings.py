@@ -240,7 +240,7 @@ def test_clusters_of_four() -> None:
     four = Tiling(128, 256, 2, 2)
     at = cover(four, 4096, 4096, 4096, 1, H200)  # 16 x 8 for clusters
     assert (at.clusters, at.data_parallel_tiles, at.tail_tiles) == (30, 128, 0)
-    at = cover(replace(four, stream_k=True), 4096, 4096, 4096, 1, H200)
+    at = cover(four._replace(stream_k=True), 4096, 4096, 4096, 1, H200)
     assert (at.clusters, at.data_parallel_tiles, at.tail_tiles, at.splits) == (30, 120, 8, 3)
     found = [x for x in candidates(Problem(4096, 4096, 4096), H200) if x.tiles > 2]
     assert found
@@ -343,16 +343,16 @@ def test_objections(tiling: Tiling, problem: Problem, words: str) -> None:
 def test_words() -> None:
     tiling = Tiling(128, 256, 2, stream_k=True)
     assert str(tiling) == ("tiles of 128 x 256, 4 stages, clusters of 2 x 1, stream-K tail")
-    assert str(replace(tiling, cluster_m=1, split=2, stream_k=False, swapped=True)) == (
+    assert str(tiling._replace(cluster_m=1, split=2, stream_k=False, swapped=True)) == (
         "tiles of 128 x 256, 4 stages, split-K by 2, A and B swapped"
     )
     tiling = Tiling(64, 64, a_unaligned=True)
     assert str(tiling) == "tiles of 64 x 64, 4 stages, A realigned in shared memory"
     # With A and B swapped, what the kernel takes for A is B.
-    assert str(replace(tiling, swapped=True)).endswith(
+    assert str(tiling._replace(swapped=True)).endswith(
         "A and B swapped, B realigned in shared memory"
     )
-    assert str(replace(tiling, b_unaligned=True)).endswith("A and B realigned in shared memory")
+    assert str(tiling._replace(b_unaligned=True)).endswith("A and B realigned in shared memory")
 
 
 BOTH = {"a_unaligned": True, "b_unaligned": True}
@@ -387,7 +387,7 @@ def test_the_ring_of_what_is_to_be_realigned(
     assert tiling.objection(view) == ""
     raw_bytes = tiling.raw_bytes(view)
     assert raw_bytes == 128 * pieces
-    plain = replace(tiling, a_unaligned=False, b_unaligned=False)
+    plain = tiling._replace(a_unaligned=False, b_unaligned=False)
     assert tiling.threads == plain.threads + (256 if pieces else 0)
     rest = max_shared("sm_90") - 1024 - tiling.stages * tiling.stage_bytes - tiling.out_bytes
     assert tiling.raw_stages(view) == (min(MOST_STAGES, rest // raw_bytes) if pieces else 0)

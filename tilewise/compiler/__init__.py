@@ -237,10 +237,7 @@ def _on_disk(ready: _Ready) -> Compiled | None:
         request.name, entry["symbol"], request.arch, request.source, job.file, entry["ptx"],
         entry["cubin"],
         Resources(**entry["resources"]), tuple(Parameter(*each) for each in entry["parameters"]),
-        tuple(
-            Variable(name, symbol, space, size, declared, tuple(shape), is_known)
-            for name, symbol, space, size, declared, shape, is_known in entry["variables"]
-        ),
+        entry["variables"],
         is_part="part" in entry, remarks=tuple(entry.get("remarks", ())),
         macros=tuple(left_defined(job.options)),
     )  # fmt: skip

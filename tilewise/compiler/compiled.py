@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from tilewise.counted import Resources
 
@@ -137,21 +139,42 @@ class Compiled:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"
 
 
-class _Inflated:
-    """A text of an object, which may be given compressed and is then inflated when it is read."""
+class _Late:
+    """A field that may be given as it is in the cache, and is converted when it is read.
 
-    def __init__(self, name: str) -> None:
-        self._name = f"_{name}"
+    Parameters
+    ----------
+    name : str
+    kind : type
+        The type of what is converted.
+    convert : callable
+    """
 
-    def __get__(self, instance: object, owner: type) -> str:
-        value: str | bytes = instance.__dict__[self._name]
-        if isinstance(value, bytes):
-            instance.__dict__[self._name] = value = zlib.decompress(value).decode()
+    def __init__(self, name: str, kind: type, convert: Callable[[Any], Any]) -> None:
+        self._name, self._kind, self._convert = f"_{name}", kind, convert
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        value = instance.__dict__[self._name]
+        if isinstance(value, self._kind):
+            instance.__dict__[self._name] = value = self._convert(value)
         return value
 
-    def __set__(self, instance: object, value: str | bytes) -> None:
+    def __set__(self, instance: object, value: Any) -> None:
         instance.__dict__[self._name] = value
 
 
-# A launch on a GPU needs no PTX. Set here, for in the class it would look like a default.
-setattr(Compiled, "ptx", _Inflated("ptx"))  # noqa: B010
+def _inflated(text: bytes) -> str:
+    return zlib.decompress(text).decode()
+
+
+def _variables(rows: Iterable[Sequence[Any]]) -> tuple[Variable, ...]:
+    return tuple(
+        Variable(name, symbol, space, size, declared, tuple(shape), is_known)
+        for name, symbol, space, size, declared, shape, is_known in rows
+    )
+
+
+# A product's launch on a GPU needs neither; a kernel has 40 variables, as constants are variables
+# too. Set here, for in the class they would look like defaults.
+setattr(Compiled, "ptx", _Late("ptx", bytes, _inflated))  # noqa: B010
+setattr(Compiled, "variables", _Late("variables", list, _variables))  # noqa: B010

@@ -120,8 +120,9 @@ def left_defined(options: Sequence[str]) -> list[str]:
     """Return the :func:`defined` macros that no later option undefines."""
     found: list[str] = []
     for option in options:
-        found += defined([option])
-        if match := _UNDEFINE.match(option):
+        if match := _DEFINE.match(option):
+            found.append(match[1])
+        elif match := _UNDEFINE.match(option):
             found = [each for each in found if re.split(r"[=(]", each)[0] != match[1]]
     return found
 

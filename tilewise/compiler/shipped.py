@@ -19,8 +19,8 @@ _read: dict[str, tuple[str, _Stamp]] = {}
 """The texts that were read, by their paths, each with the file's stamp, taken before."""
 
 
-def text(path: Path) -> str | None:
-    """Return the source of a file that comes with tilewise; None for any other.
+def text(path: Path | str) -> str | None:
+    """Return the text of a file that comes with tilewise; None for any other.
 
     Raises
     ------
@@ -30,6 +30,7 @@ def text(path: Path) -> str | None:
     at = str(path)
     found = _read.get(at)
     if found is None:
+        path = Path(path)
         if not at.startswith(_BEGIN) or ".." in path.parts:
             return None
         stamp = _stamp(path.stat())
@@ -45,8 +46,8 @@ def has(path: str, source: str) -> bool:
 
 
 def relative(path: str) -> str:
-    """Return the path below the folder."""
-    return Path(path.removeprefix(_BEGIN)).as_posix()
+    """Return the path below the folder, with slashes."""
+    return path.removeprefix(_BEGIN).replace(os.sep, "/")
 
 
 def digest() -> str:
@@ -56,9 +57,17 @@ def digest() -> str:
 
 @cache
 def _first() -> tuple[str, dict[str, _Stamp]]:
-    """Return the digest, and the stamps of the files, taken before they were read."""
-    stamps = dict(_stamps(str(FOLDER)))
-    return _digest(), stamps
+    """Return the digest, and the stamps of the files, taken before they were read.
+
+    The texts are kept, too: the files of a kernel are opened here, and not once more for each use.
+    """
+    stamps, digest = dict(_stamps(str(FOLDER))), hashlib.sha256()
+    for at in sorted(stamps, key=lambda at: at.split(os.sep)):  # noqa: PTH206
+        data = Path(at).read_bytes()
+        digest.update(f"{relative(at)} {len(data)}\0".encode())
+        digest.update(data)
+        _read.setdefault(at, (data.decode("utf-8-sig").replace("\r\n", "\n"), stamps[at]))
+    return digest.hexdigest(), stamps
 
 
 def is_unchanged() -> bool:
@@ -87,12 +96,3 @@ def _stamps(folder: str) -> Iterator[tuple[str, _Stamp]]:
 def _stamp(status: os.stat_result) -> _Stamp:
     # A copy that keeps the first time (cp -p, tar) does not keep the second one.
     return status.st_mtime_ns, status.st_ctime_ns, status.st_size
-
-
-def _digest() -> str:
-    digest = hashlib.sha256()
-    for file in sorted(FOLDER.rglob("*.cu*")):
-        data = file.read_bytes()
-        digest.update(f"{file.relative_to(FOLDER).as_posix()} {len(data)}\0".encode())
-        digest.update(data)
-    return digest.hexdigest()

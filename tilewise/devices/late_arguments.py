@@ -146,13 +146,14 @@ class _Form(NamedTuple):
         The function of a ``struct.Struct`` that returns the words.
     first : tuple of int
         As in :class:`Words`.
-    sizes : tuple of int
-        The bytes of each parameter.
+    others : tuple of (int, type, int, int)
+        The arguments that are no integers: the index of each, its type, the word at which it
+        begins, and the bytes of its parameter.
     """
 
     pack: Callable[..., bytes]
     first: tuple[int, ...]
-    sizes: tuple[int, ...]
+    others: tuple[tuple[int, type, int, int], ...]
 
 
 _forms: dict[tuple[int, tuple[type, ...]], tuple[Sequence[Parameter], _Form | None]] = {}
@@ -175,7 +176,8 @@ def _new_form(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form
     if len(parameters) != len(kinds):
         return None
     format, first, words = "<", [], 0
-    for parameter, kind in zip(parameters, kinds, strict=True):
+    others: list[tuple[int, type, int, int]] = []
+    for index, (parameter, kind) in enumerate(zip(parameters, kinds, strict=True)):
         size = parameter.size
         character = ""
         if kind is int:
@@ -188,11 +190,12 @@ def _new_form(parameters: Sequence[Parameter], kinds: tuple[type, ...]) -> _Form
             character = f"{size}s"
         if not character:
             return None
+        if kind is not int:
+            others.append((index, kind, words, size))
         first.append(words)
         format += f"{character}{-size % 8}x"
         words += -(-size // 8)
-    sizes = tuple(each.size for each in parameters)
-    return _Form(struct.Struct(format).pack, tuple(first), sizes)
+    return _Form(struct.Struct(format).pack, tuple(first), tuple(others))
 
 
 def _usual_words(parameters: Sequence[Parameter], args: Sequence[Any]) -> Words | None:
@@ -205,18 +208,16 @@ def _usual_words(parameters: Sequence[Parameter], args: Sequence[Any]) -> Words 
     form = _form_of(parameters, tuple(map(type, args)))
     if form is None:
         return None
-    values: list[int | bytes] = []
+    values = [*args]
     places: list[tuple[int, Place]] = []
     maps: list[tuple[int, TensorMap]] = []
-    for value, word, size in zip(args, form.first, form.sizes, strict=True):
-        kind = type(value)
-        if kind is int:
-            values.append(value)
-        elif kind is Packed:
+    for index, kind, word, size in form.others:
+        value = values[index]
+        if kind is Packed:
             data, at, held = value
             if type(data) is not bytes or len(data) != size:
                 return None
-            values.append(data)
+            values[index] = data
             for offset, place in at:
                 if not _fits_address(offset, size):
                     return None
@@ -227,16 +228,14 @@ def _usual_words(parameters: Sequence[Parameter], args: Sequence[Any]) -> Words 
                 places.append((word + offset // 8, x.place))
                 maps.append((word + offset // 8, x))
         elif kind is TensorMap:
-            values.append(_NO_MAP)
+            values[index] = _NO_MAP
             places.append((word, value.place))
             maps.append((word, value))
         elif kind is Place:
-            values.append(0)
+            values[index] = 0
             places.append((word, value))
-        else:
-            if len(value) != size:
-                return None
-            values.append(value)
+        elif len(value) != size:
+            return None
     try:
         return Words(form.pack(*values), form.first, places, maps)
     except struct.error:  # an integer that does not fit

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from functools import cache
+from operator import gt
 
 from tilewise.errors import LaunchError
 from tilewise.launch import Launch
@@ -39,6 +41,7 @@ _SHARED_KB = {
 _FAMILY_SHARED_KB = {7: 64, 8: 99, 9: 227, 10: 227, 11: 227, 12: 99}
 
 
+@cache
 def compute_capability(arch: str) -> int:
     """Return the compute capability of an architecture: 90 for ``"sm_90a"`` or ``"compute_90"``.
 
@@ -142,15 +145,14 @@ def check_launch(
         ("block", launch.block, MAX_BLOCK),
         ("grid", launch.grid, MAX_GRID),
     ):
-        first, second, third = extents
-        if first <= limits[0] and second <= limits[1] and third <= limits[2]:
-            continue
-        for axis, extent, limit in zip("xyz", extents, limits, strict=True):
-            if extent > limit:
-                raise LaunchError(
-                    f"{what} {first}x{second}x{third}: {axis} is {extent:,}; the hardware "
-                    f"takes at most {limit:,}"
-                )
+        if any(map(gt, extents, limits)):
+            axis, extent, limit = next(
+                each for each in zip("xyz", extents, limits, strict=True) if each[1] > each[2]
+            )
+            raise LaunchError(
+                f"{what} {'x'.join(map(str, extents))}: {axis} is {extent:,}; the hardware takes "
+                f"at most {limit:,}"
+            )
     if threads > max_threads:
         raise LaunchError(
             f"a block of {x}x{y}x{z} is {threads:,} threads; this kernel takes at most "

@@ -18,6 +18,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tilewise.compiler import shipped
 from tilewise.gemm.product import Operand
 from tilewise.places import Packed, Place, TensorMap
 
@@ -45,6 +46,7 @@ _INCLUDE = re.compile(r'#\s*include\s*"([^"\n]+)"')
 _FIRST = re.compile(r"(?:const\s+)?(.*?)\s*(\*?\s*\w+(?:\[\d+\])?)", re.ASCII)
 _DECLARATOR = re.compile(r"\s*(\*?)\s*(\w+)(?:\[(\d+)\])?\s*", re.ASCII)
 _DECLARED = re.compile(r"struct\s+(?:alignas\((\d+)\)\s*)?(\w+)\s*\{", re.ASCII)
+_BRACE = re.compile(r"[{}]")
 _TEMPLATE = re.compile(r"template\s*<([^<>]*)>\s*", re.ASCII)
 
 
@@ -75,6 +77,21 @@ class Field:
     is_pointer: bool
     size: int
     layout: Layout | None
+
+
+class _Run(NamedTuple):
+    """Scalars that follow one another in a structure.
+
+    Attributes
+    ----------
+    get : callable
+        A function that returns their values in order.
+    pointers : tuple of (str, int, int)
+        The name, the index in the run, and the offset of each pointer.
+    """
+
+    get: Callable[[Mapping[str, Any]], Sequence[Any]]
+    pointers: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -133,29 +150,23 @@ class Layout:
         if values.keys() != self._names:
             differing = sorted(values.keys() ^ self._names)
             raise TypeError(f"{self.name} has other fields than it is given: {differing}")
-        if self._flat is not None:  # in less time
-            first = len(numbers)
-            numbers += self._flat(values)
-            for name, index, offset in self._pointers:
-                numbers[first + index] = 0
-                if values[name] is not None:
-                    places.append((start + offset, values[name]))
-            return
-        for name, offset, count, size, is_pointer, layout in self._each:
-            value, at = values[name], start + offset
-            if layout is None:  # a scalar, because only structures can be elements of arrays
-                if is_pointer:
-                    if value is not None:
-                        places.append((at, value))
-                    value = 0
-                numbers.append(value)
+        for step in self._steps:
+            if isinstance(step, _Run):
+                first = len(numbers)
+                numbers += step.get(values)
+                for name, index, offset in step.pointers:
+                    numbers[first + index] = 0
+                    if values[name] is not None:
+                        places.append((start + offset, values[name]))
                 continue
-            for each in _elements(value, count) if count else (value,):
+            value, at, layout = values[step.name], start + step.offset, step.layout
+            assert layout is not None
+            for each in _elements(value, step.count) if step.count else (value,):
                 if layout.name != _TENSOR_MAP:
                     layout._collect(each, at, numbers, places, maps)
                 elif each is not None:
                     maps.append((at, each))
-                at += size
+                at += step.size
 
     def scalars(self, start: int = 0) -> Iterator[tuple[str, int, str]]:
         """Yield the name of every scalar (as ``"copy[1].rows"``), its offset and its format."""
@@ -170,23 +181,22 @@ class Layout:
                         yield f"{name}.{inner}", offset, character
 
     @cached_property
-    def _each(self) -> tuple[tuple[str, int, int, int, bool, Layout | None], ...]:
-        """Each field's name, offset, count and size, whether it is a pointer, and its layout."""
-        return tuple(
-            (x.name, x.offset, x.count, x.size, x.is_pointer, x.layout) for x in self.fields
-        )
+    def _steps(self) -> tuple[_Run | Field, ...]:
+        """The runs of scalars, and the structures and arrays, in the order of the fields.
 
-    @cached_property
-    def _flat(self) -> Callable[[Mapping[str, Any]], Sequence[Any]] | None:
-        """A function that returns the values in the fields' order; None if not all are scalars."""
-        if len(self.fields) < 2 or any(field.layout for field in self.fields):
-            return None
-        return itemgetter(*(field.name for field in self.fields))
-
-    @cached_property
-    def _pointers(self) -> tuple[tuple[str, int, int], ...]:
-        """The name, the index among the fields, and the offset of each pointer."""
-        return tuple((x.name, i, x.offset) for i, x in enumerate(self.fields) if x.is_pointer)
+        Only structures can be elements of arrays.
+        """
+        found: list[_Run | Field] = []
+        run: list[Field] = []
+        for field in self.fields:
+            if field.layout is None:
+                run.append(field)
+                continue
+            if run:
+                found.append(_run(run))
+                run = []
+            found.append(field)
+        return (*found, _run(run)) if run else tuple(found)
 
     @cached_property
     def _names(self) -> frozenset[str]:
@@ -204,6 +214,13 @@ class Layout:
             format += f"{offset - end}x{character}"
             end = offset + struct.calcsize(f"<{character}")
         return struct.Struct(f"{format}{self.size - end}x")
+
+
+def _run(fields: Sequence[Field]) -> _Run:
+    pointers = tuple((x.name, i, x.offset) for i, x in enumerate(fields) if x.is_pointer)
+    first, *others = (x.name for x in fields)
+    # For a single name, itemgetter returns no tuple.
+    return _Run(itemgetter(first, *others) if others else lambda x: (x[first],), pointers)
 
 
 def _elements(values: Any, count: int) -> list[Any]:
@@ -240,7 +257,7 @@ def layout(file: Path, name: str, **types: str) -> Layout:
     ValueError
         If there is no such structure, or this module can't read the declaration of a field.
     """
-    return _layout(str(file), name, types)
+    return _layout(str(file), name, frozenset(types.items()))
 
 
 class _Declaration(NamedTuple):
@@ -290,7 +307,8 @@ def _declaration(path: str, name: str) -> _Declaration | None:
 @cache
 def _read(path: str) -> tuple[Mapping[str, _Declaration], list[str]]:
     """Return the structures that one file declares, and the paths of the headers it includes."""
-    source = _COMMENT.sub(" ", Path(path).read_text(encoding="utf-8"))
+    text = shipped.text(path)
+    source = _COMMENT.sub(" ", Path(path).read_text(encoding="utf-8") if text is None else text)
     found: dict[str, _Declaration] = {}
     for each in _DECLARED.finditer(source):
         before = max(0, source.rfind("template", 0, each.start()))
@@ -303,13 +321,14 @@ def _read(path: str) -> tuple[Mapping[str, _Declaration], list[str]]:
     return found, [os.path.normpath(f"{folder}/{x}") for x in _INCLUDE.findall(source)]
 
 
-def _layout(path: str, name: str, types: Mapping[str, str]) -> Layout:
-    declared = _declaration(path, name)
+@cache
+def _layout(path: str, name: str, given: frozenset[tuple[str, str]]) -> Layout:
+    declared, types = _declaration(path, name), dict(given)
     if declared is None:
         raise ValueError(f"no structure {name} is declared")
     if name == _TENSOR_MAP:
-        (count,) = re.findall(r"char \w+\[(\d+)\]", declared.body)
-        return Layout(name, int(count), declared.alignment, ())
+        ((_, _, _, count),) = _members(declared.body)
+        return Layout(name, count, declared.alignment, ())
     fields: list[Field] = []
     end, alignment = 0, declared.alignment
     for type, pointer, member, count in _members(declared.body):
@@ -326,12 +345,15 @@ def _layout(path: str, name: str, types: Mapping[str, str]) -> Layout:
 def _body(source: str, start: int) -> str:
     """Return the text from a brace, which ends at ``start``, to its partner, less inner braces."""
     depth, kept = 1, list[str]()
-    for character in source[start:]:
-        depth += (character == "{") - (character == "}")
+    for brace in _BRACE.finditer(source, start):
+        if depth == 1:
+            kept.append(source[start : brace.start()])
+        depth += 1 if brace[0] == "{" else -1
         if depth == 0:
             return "".join(kept)
         if depth == 1:
-            kept.append(";" if character == "}" else character)
+            kept.append(";")
+            start = brace.end()
     raise ValueError("a structure's declaration has no end")
 
 
@@ -357,7 +379,9 @@ def _structure(path: str, type: str, types: Mapping[str, str]) -> Layout:
         raise ValueError(f"{_resolved(type, types)!r} is a type of unknown size")
     given = [_resolved(each, types) for each in arguments.rstrip("> ").split(",") if each]
     parameters = [each.split()[-1] for each in declared.parameters.split(",") if each]
-    return _layout(path, name, {**types, **dict(zip(parameters, given, strict=True))})
+    return _layout(
+        path, name, frozenset({**types, **dict(zip(parameters, given, strict=True))}.items())
+    )
 
 
 def _resolved(type: str, types: Mapping[str, str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 from tilewise.gemm.families.hopper.tiling import BLOCK_K, Tiling
@@ -59,6 +60,7 @@ def cover(tiling: Tiling, m: int, n: int, k: int, batch: int, multiprocessors: i
     )  # fmt: skip
 
 
+@cache
 def clusters_at_once(blocks: int, multiprocessors: int) -> int:
     """Return how many clusters of so many blocks run at a time.
 

@@ -195,6 +195,7 @@ class Prices:
         # The factor by which copies take longer depends on the number of multiprocessors at work:
         # it rises from half of all multiprocessors on, and is full with eight more.
         self.shared = p.shared_port - 1
+        self.most_shared = np.full_like(few, p.shared_port)
         self.alone = 1 - self.shared * processors / 16
         self.least_shared = 1 + self.shared * table.is_clustered
         # The costs of a tile's end: stores by TMA and by threads, of columns and of rows.
@@ -223,6 +224,8 @@ class Prices:
         self.sum_fused = table.elements * table.blocks * fused / processors
         self.is_fused = any(view.fused for view in views)
         self.last_wave = table.blocks * (p.last_wave / processors)
+        self.most_last_wave = np.full_like(few, p.last_wave)
+        self.overlap = np.array(p.overlap)
         self._depths: dict[tuple[int, ...], Depth] = {}
         self._parts: dict[tuple[int, ...], Array] = {}
 
@@ -235,7 +238,9 @@ class Prices:
         table, p = self.table, self.costs
         numbers = np.array([_numbers(view, p) for view in views], np.float64).T
         numbers = numbers.take(table.view, axis=1)
-        extents, (batch, inputs, slope, offset, stored) = numbers[:2], numbers[2:]
+        # To unpack an array takes longer: NumPy makes an error for its end.
+        extents, batch, inputs = numbers[:2], numbers[2], numbers[3]
+        slope, offset, stored = numbers[4], numbers[5], numbers[6]
         depth = self._depth(tuple([view.k for view in views]))
         at = cover_table(table, extents, batch, depth)
         whole_steps, tail = depth.whole_steps, at.has_tail.astype(np.float64)
@@ -261,11 +266,11 @@ class Prices:
         stored *= self.write
         reading += stored
         # The time is between the longer of computing and memory, and their sum if nothing overlaps.
-        overlap = np.where(at.are_several, p.overlap[1], p.overlap[0])
+        overlap = self.overlap.take(at.are_several)
         time: Array = (computing**overlap + reading**overlap) ** (1.0 / overlap)
         time += self.around
         # The next launch begins on the multiprocessors that the last wave leaves idle.
-        time += np.minimum(of_last * self.last_wave, p.last_wave)
+        time += np.minimum(of_last * self.last_wave, self.most_last_wave)
         added = np.ceil(at.splits / table.splits_at_once)
         added *= p.sum_splits
         added += of_last * self.sum_bytes
@@ -275,7 +280,7 @@ class Prices:
         added *= tail
         time += added
         if only_worth:
-            time[is_excluded(table, extents, depth, at)] = math.inf
+            np.putmask(time, is_excluded(table, extents, depth, at), math.inf)
         time *= 1e-6
         return time
 
@@ -314,12 +319,12 @@ class Prices:
         views : sequence of Problem
         """
         parts = self._loads(views).copy()
-        l2, port, _, multiply = parts
+        l2, port, multiply = parts[0], parts[1], parts[3]
         l2 *= active
         shared = active * (self.shared / 8)
         shared += self.alone
         shared = np.maximum(shared, self.least_shared)
-        port *= np.minimum(shared, self.costs.shared_port)
+        port *= np.minimum(shared, self.most_shared)
         throttled = self.throttle * active
         throttled *= active
         multiply += throttled
@@ -338,16 +343,16 @@ class Prices:
         """Return the number of rows of A and B that are read from memory if L2 keeps none."""
         table = self.table
         of_wave = np.empty_like(extents)
-        down, across = of_wave
+        down, across = of_wave[0], of_wave[1]
         np.minimum(at.rows, float(GROUP_M), out=down)
         np.minimum(table.clusters, at.tiles, out=across)
         across /= down
-        np.maximum(across, 1.0, out=across)
+        np.maximum(across, table.ones, out=across)
         np.minimum(across, at.columns, out=across)
         of_wave *= table.extents
         np.minimum(of_wave, extents, out=of_wave)
         down += across
-        down *= np.maximum(at.share, 1.0)
+        down *= np.maximum(at.share, table.ones)
         found: Array = np.maximum(down, inputs)
         return found
 

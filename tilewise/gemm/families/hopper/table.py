@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
@@ -42,18 +41,25 @@ class Table:
     ) -> None:
         self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
-        # An array, as np.minimum takes longer with a number.
+        # Arrays, as NumPy's functions take longer with a number.
         self.processors = np.full(len(found), float(multiprocessors))
+        self.ones = np.ones(len(found))
         self.view = np.array(views, np.int64)
-
-        def column(name: str) -> Array:
-            return np.array([getattr(each, name) for each in self.tilings], np.float64)
-
-        self.block_m, self.block_n = column("block_m"), column("block_n")
-        self.cluster_m, self.cluster_n = column("cluster_m"), column("cluster_n")
-        self.split, self.stages = column("split"), column("stages")
-        self.is_stream_k, self.is_split = column("stream_k") > 0, self.split > 1
-        self.is_ping_pong = column("ping_pong") > 0
+        largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # with the largest raw tiles
+        numbers = [
+            (
+                x.block_m, x.block_n, x.cluster_m, x.cluster_n, x.split, x.stream_k, x.ping_pong,
+                *x.rings, x.row_blocks, x.raw_stages(largest),
+                x.block_m * x.a_unaligned + x.block_n * x.b_unaligned,
+            )
+            for x in self.tilings
+        ]  # fmt: skip
+        (
+            self.block_m, self.block_n, self.cluster_m, self.cluster_n, self.split, stream_k,
+            ping_pong, out_columns, self.stages, row_blocks, self.raw_stages, self.unaligned_lines,
+        ) = np.array(numbers, np.float64).reshape(-1, 12).T.copy()  # fmt: skip
+        self.is_stream_k, self.is_split = stream_k > 0, self.split > 1
+        self.is_ping_pong = ping_pong > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
         self.extents = np.array([self.m, self.n])
         self.least_rows = 8 * self.cluster_n  # the least rows of A that a cluster loads
@@ -67,7 +73,7 @@ class Table:
         self.elements = self.block_m * self.block_n
         # With fewer than 64 columns, wgmma waits for A.
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
-        self.splits_at_once = SUMS_AT_ONCE // column("row_blocks")
+        self.splits_at_once = SUMS_AT_ONCE // row_blocks
         self.is_clustered = self.cluster_m * self.cluster_n > 1
         self.least_extents = np.array([
             np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64),
@@ -77,13 +83,7 @@ class Table:
         self.excluded_if_one_wave = self.is_ping_pong
         self.excluded_if_several = nothing if is_fixed else self.is_split
         self.is_narrow = self.block_n % 64 > 0  # whether TMA boxes of B are narrow if B is MN-major
-        self.out_width = np.log2(column("out_columns") / 16).astype(np.int64)
-        self.unaligned_lines = np.array(
-            [x.block_m * x.a_unaligned + x.block_n * x.b_unaligned for x in self.tilings],
-            np.float64,
-        )
-        largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # with the largest raw tiles
-        self.raw_stages = np.array([x.raw_stages(largest) for x in self.tilings], np.float64)
+        self.out_width = np.log2(out_columns / 16).astype(np.int64)
         self.is_unaligned = self.unaligned_lines > 0
         self.a_line = LINE / self.cluster_n  # bytes of a row of A that a block loads
         self.b_bytes = LINE * self.block_n / self.cluster_m
@@ -109,8 +109,10 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> T
             a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned, pairs=kind.pairs,
             interleaved=kind.interleaved,
         )  # fmt: skip
+        # What the file has takes every aligned product with one matrix B.
+        is_sure = not (parts or kind.pairs or kind.a_unaligned or kind.b_unaligned)
         for each in divided(tilings(kind), parts) if parts else tilings(kind):
-            if not each.objection(problem) and fits(each, multiprocessors):
+            if (is_sure or not each.objection(problem)) and fits(each, multiprocessors):
                 found.append(each)
                 views.append(index)
     return Table(found, views, multiprocessors, parts > 0)
@@ -121,7 +123,7 @@ def divided(found: Sequence[Tiling], parts: int) -> list[Tiling]:
     if parts == 1:
         return [each for each in found if each.split == 1 and not each.stream_k]
     alike = (
-        replace(each, cluster_m=1, cluster_n=1, split=parts, stream_k=False, ping_pong=False)
+        each._replace(cluster_m=1, cluster_n=1, split=parts, stream_k=False, ping_pong=False)
         for each in found
     )
     return list(dict.fromkeys(alike))
@@ -208,7 +210,8 @@ def cover_table(table: Table, extents: Array, batch: Array, depth: Depth) -> Tab
     batch : array
     depth : Depth
     """
-    rows, columns = np.ceil(extents / table.extents)
+    tiled = np.ceil(extents / table.extents)
+    rows, columns = tiled[0], tiled[1]
     tiles = rows * columns
     tiles *= batch
     share = tiles / table.clusters
@@ -216,10 +219,10 @@ def cover_table(table: Table, extents: Array, batch: Array, depth: Depth) -> Tab
     # Beyond MOST_TILES the difference is rounded, and may be 0.
     last = tiles + table.clusters
     last -= waves * table.clusters
-    last = np.maximum(last, 1.0)
+    last = np.maximum(last, table.ones)
     splits = np.minimum(np.floor(table.clusters / last), depth.most_splits)
     return TableCover(
-        rows, columns, tiles, share, waves, last, waves > 1.0, splits, splits > 1.0
+        rows, columns, tiles, share, waves, last, waves > table.ones, splits, splits > table.ones
     )  # fmt: skip
 
 
@@ -239,5 +242,5 @@ def is_excluded(
     found |= np.where(at.are_several, table.excluded_if_several, table.excluded_if_one_wave)
     found |= depth.is_excluded
     found |= at.has_tail < table.is_stream_k
-    found |= at.tiles > MOST_TILES
+    found |= at.tiles > float(MOST_TILES)
     return found

@@ -5,7 +5,6 @@ This module is pure arithmetic, and does not depend on a GPU, an array or a kern
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -89,12 +88,27 @@ class Problem(NamedTuple):
         )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Tiling:
+class _Choices(NamedTuple):
+    block_m: int
+    block_n: int
+    cluster_m: int = 1
+    cluster_n: int = 1
+    split: int = 1
+    stream_k: bool = False
+    swapped: bool = False
+    a_unaligned: bool = False
+    b_unaligned: bool = False
+    ping_pong: bool = False
+
+
+class Tiling(_Choices):
     """The free choices of one kernel.
 
     The methods that take a ``Problem`` take the one that the kernel computes: with A and B swapped
     if the tiling swaps them.
+
+    It is a named tuple, because the first product of a layout makes one for each way to compute it;
+    and it derives from one, so that an instance can keep its cached properties.
 
     Attributes
     ----------
@@ -109,35 +123,24 @@ class Tiling:
         Whether the tiles of the last wave are divided along k if they would leave blocks idle.
     swapped : bool
         Whether the kernel computes D's transpose, from A and B swapped.
-    ping_pong : bool
-        Whether two warpgroups take tiles in turn, so that one stores a tile while the other
-        multiplies the next; otherwise they share each tile.
     a_unaligned, b_unaligned : bool
         Whether threads load the kernel's A (B where swapped) and its B by cp.async, and realign
         their tiles in shared memory.
+    ping_pong : bool
+        Whether two warpgroups take tiles in turn, so that one stores a tile while the other
+        multiplies the next; otherwise they share each tile.
     """
 
-    block_m: int
-    block_n: int
-    cluster_m: int = 1
-    cluster_n: int = 1
-    split: int = 1
-    stream_k: bool = False
-    swapped: bool = False
-    a_unaligned: bool = False
-    b_unaligned: bool = False
-    ping_pong: bool = False
-
-    @cached_property
+    @property
     def is_unaligned(self) -> bool:
         return self.a_unaligned or self.b_unaligned
 
-    @cached_property
+    @property
     def consumers(self) -> int:
         """The number of warpgroups that multiply."""
         return 2 if self.ping_pong else _CONSUMERS[self.block_m]
 
-    @cached_property
+    @property
     def sharers(self) -> int:
         """The number of warpgroups that share a tile."""
         return 1 if self.ping_pong else self.consumers
@@ -147,11 +150,11 @@ class Tiling:
         """The number of 64-row blocks of a tile that each sharing warpgroup has."""
         return self.block_m // (64 * self.sharers)
 
-    @cached_property
+    @property
     def threads(self) -> int:
         return 128 * (1 + self.consumers + (LOADERS if self.is_unaligned else 0))
 
-    @cached_property
+    @property
     def tiles(self) -> int:
         """The number of tiles that a cluster computes at a time."""
         return self.cluster_m * self.cluster_n
@@ -159,9 +162,9 @@ class Tiling:
     @cached_property
     def out_columns(self) -> int:
         """The columns of one TMA store of D: the most that leave enough pipeline stages."""
-        return self._rings[0]
+        return self.rings[0]
 
-    @cached_property
+    @property
     def out_bytes(self) -> int:
         """The bytes of the consumers' buffers for D, two a warp."""
         return _out_bytes(self.consumers, self.out_columns)
@@ -169,7 +172,7 @@ class Tiling:
     @cached_property
     def stages(self) -> int:
         """The number of pipeline stages, as many as fit."""
-        return self._rings[1]
+        return self.rings[1]
 
     def staged_stages(self, pairs: bool) -> tuple[int, bool]:
         """Return the number of pipeline stages where a caller's function has a staged operand, and
@@ -187,12 +190,13 @@ class Tiling:
         return 2 * self.block_m * self.block_n // (1 + pairs)
 
     @property
-    def _rings(self) -> tuple[int, int]:
+    def rings(self) -> tuple[int, int]:
+        """``out_columns`` and ``stages``."""
         return _rings(
             self.block_m, self.block_n, self.consumers, self.a_unaligned, self.b_unaligned
         )
 
-    @cached_property
+    @property
     def stage_bytes(self) -> int:
         return 2 * BLOCK_K * (self.block_m + self.block_n)
 
@@ -290,7 +294,7 @@ class Tiling:
     @cached_property
     def choice(self) -> dict[str, Any]:
         """The fields as JSON values."""
-        return asdict(self)
+        return self._asdict()
 
     @cached_property
     def words(self) -> str:
@@ -329,18 +333,18 @@ def _rings(
     block_m: int, block_n: int, consumers: int, a_unaligned: bool, b_unaligned: bool
 ) -> tuple[int, int]:
     """Return the ``out_columns`` and the ``stages`` of a tiling."""
-    tiling = Tiling(block_m, block_n, a_unaligned=a_unaligned, b_unaligned=b_unaligned)
-    raw = tiling.raw_bytes(Problem(1, 1, 1, a_k_major=False, b_k_major=False))
-
-    def stages(columns: int) -> int:
+    stage = 2 * BLOCK_K * (block_m + block_n)
+    raw = 2 * BLOCK_K * (a_unaligned * (block_m + BLOCK_K) + b_unaligned * (block_n + BLOCK_K))
+    found = []
+    for columns in (64, 32, 16):
+        if block_n % columns:
+            continue
         rest = _SHARED_BYTES - _out_bytes(consumers, columns)
-        if raw:  # about as many stages as the raw ring has
-            return max(2, min(4, rest // (tiling.stage_bytes + raw)))
-        return min(MOST_STAGES, rest // tiling.stage_bytes)
-
-    widths = [width for width in (64, 32, 16) if block_n % width == 0]
-    columns = max(widths, key=lambda width: (min(stages(width), ENOUGH_STAGES), width))
-    return columns, stages(columns)
+        # With unaligned operands, about as many stages as the raw ring has.
+        stages = max(2, min(4, rest // (stage + raw))) if raw else min(MOST_STAGES, rest // stage)
+        found.append((min(stages, ENOUGH_STAGES), columns, stages))
+    _, columns, stages = max(found)
+    return columns, stages
 
 
 def _out_bytes(consumers: int, columns: int) -> int:

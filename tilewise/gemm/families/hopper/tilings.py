@@ -56,27 +56,28 @@ def tilings(kind: Kind) -> list[Tiling]:
     if kind.a_unaligned or kind.b_unaligned:
         more = kind.swapped, kind.a_unaligned, kind.b_unaligned
         return [Tiling(*sizes, *more) for sizes in UNALIGNED_KERNELS]
-    found = []
-    for row in chosen()[kind.layout]:
-        m, n, cluster_m, cluster_n, split, stream_k, ping_pong, is_transposed = row
-        if bool(is_transposed) != kind.d_row_major:
-            found.append(
-                Tiling(
-                    m, n, cluster_m, cluster_n, split, bool(stream_k), kind.swapped,
-                    ping_pong=bool(ping_pong),
-                )
-            )  # fmt: skip
-    return found
+    swapped, is_row_major = kind.swapped, kind.d_row_major
+    return [
+        Tiling(m, n, cluster_m, cluster_n, split, bool(tail), swapped, ping_pong=bool(ping_pong))
+        for m, n, cluster_m, cluster_n, split, tail, ping_pong, is_transposed in chosen(kind.layout)
+        if is_transposed != is_row_major
+    ]
 
 
 @cache
-def chosen() -> dict[str, list[tuple[int, ...]]]:
-    """Return the planner's tilings by the layout of an aligned product with a row-major D.
+def chosen(layout: str) -> list[tuple[int, ...]]:
+    """Return the planner's tilings for a layout of aligned products with a row-major D.
 
-    Each row has BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last wave is divided
-    along k, PING_PONG, and whether D's transpose is computed, from A and B swapped.
+    Each has BLOCK_M, BLOCK_N, CLUSTER_M, CLUSTER_N, SPLIT, whether the last wave is divided along
+    k, PING_PONG, and whether D's transpose is computed, from A and B swapped.
     benchmarks/choose_kernels.py writes the file. The tiling of 64 x 64 without a cluster can
     compute every aligned product.
     """
-    found = json.loads(FILE.read_text(encoding="utf-8"))["tilings"]
-    return {layout: [tuple(row) for row in rows] for layout, rows in found.items()}
+    return [tuple(map(int, row.split())) for row in _record()[layout]]
+
+
+@cache
+def _record() -> dict[str, list[str]]:
+    """Return the file's tilings by layout, as text: to read them as numbers takes JSON longer."""
+    found: dict[str, list[str]] = json.loads(FILE.read_bytes())["tilings"]
+    return found

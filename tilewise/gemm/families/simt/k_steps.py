@@ -42,6 +42,7 @@ def _seconds(key: str, dtype: str, tiles: str) -> tuple[float, ...]:
     return tuple(1e-9 * float(each) for each in record()[key][f"{dtype} {tiles}"].split())
 
 
+@cache
 def _key(a: Access, b: Access) -> str:
     """Return the record's key for how A and B are read."""
     return f"A {_words(a)}, B {_words(b)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from tilewise.gemm import pack
@@ -136,8 +135,7 @@ def traits_of(operand: Operand, rows: int, k: int, batch: int, item: int) -> int
     return found
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(NamedTuple):
     """The way in which the kernel reads a matrix, as far as it decides the time of a k-step.
 
     Attributes

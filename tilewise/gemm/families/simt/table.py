@@ -131,13 +131,18 @@ class Table:
         """
         slower_clock = H200.clock / self.chip.clock
         most = int(self._residents.max())
-        steps = np.zeros((len(ways), 2 * (most + 1)))
-        slowdown, sectors = np.empty((len(ways), 1)), np.empty((len(ways), 1))
-        for row, (tiles, a, b, *_) in enumerate(ways):
-            factor = factors.get(str(tiles), 1.0)
-            measured = k_steps.seconds(self.dtype, str(tiles), a, b)[: tiles.residents]
-            of_power = k_steps.slowdown(self.dtype, str(tiles), a, b) - 1.0
-            own, of_h200 = (_arithmetic(self.dtype, tiles, x) for x in (self.chip, H200))
+        every_step, every_slowdown, every_sector = [], [], []
+        rates = {
+            x: [_rate(self.dtype, x, each) for each in (self.chip, H200)]
+            for x in {way.tiles.by_tensor_cores for way in ways}
+        }
+        for tiles, a, b, *_ in ways:
+            name = str(tiles)
+            factor = factors.get(name, 1.0)
+            measured = k_steps.seconds(self.dtype, name, a, b)[: tiles.residents]
+            of_power = k_steps.slowdown(self.dtype, name, a, b) - 1.0
+            work = tiles.block_m * tiles.block_n * tiles.block_k
+            own, of_h200 = (work / rate for rate in rates[tiles.by_tensor_cores])
             if own > of_h200:
                 measured = _by_slower_arithmetic(self.dtype, tiles, measured, factor, own, of_h200)
                 factor, of_power = 1.0, 0.0
@@ -149,16 +154,16 @@ class Table:
             # that are left over may follow them on one multiprocessor; with more residents they are
             # spread by then.
             behind = [0.0, found[2], found[2]] if tiles.residents == 2 else found
-            steps[row, : len(found)] = found
-            steps[row, most + 1 : most + 1 + len(behind)] = behind
-            slowdown[row] = of_power
-            sectors[row] = tiles.block_k * self._item * sum(
-                edge * _sector_cost(self.costs, tiles.bulk, x)
-                for edge, x in ((tiles.block_m, a), (tiles.block_n, b))
-            )  # fmt: skip
-        self._steps, self._slowdown = steps.ravel(), slowdown
+            rest = [[0.0] * (most + 1 - len(x)) for x in (found, behind)]
+            every_step.append([*found, *rest[0], *behind, *rest[1]])
+            every_slowdown.append([of_power])
+            of_a, of_b = (_sector_cost(self.costs, tiles.bulk, x) for x in (a, b))
+            of_both = tiles.block_m * of_a + tiles.block_n * of_b
+            every_sector.append([tiles.block_k * self._item * of_both])
+        steps, sectors = np.array(every_step), np.array(every_sector)
+        self._steps, self._slowdown = steps.ravel(), np.array(every_slowdown)
         self._first = (np.arange(len(ways), dtype=float) * steps.shape[1])[:, np.newaxis]
-        self._behind = most + 1
+        self._behind = float(most + 1)
         self._sectors, self._splits_sectors = sectors * slower_clock, bool(sectors.any())
         full = np.array([steps[row, way.tiles.residents] for row, way in enumerate(ways)])
         self._full = full[:, np.newaxis]
@@ -201,7 +206,7 @@ class Table:
         generations = np.ceil(waiting / self._residents)
         before = generations - 1.0
         index = waiting - before * self._residents
-        index += self._behind * (before > 0)
+        index += (before > 0.0) * self._behind
         index += self._first
         step = self._steps.take(index.astype(np.intp))
         step += before * self._full
@@ -238,10 +243,9 @@ class Table:
         return seconds
 
 
-def _arithmetic(dtype: str, tiles: AnyTiles, chip: Chip) -> float:
-    """Return the least clocks that the multiply-adds of a block's k-step take."""
-    rate = chip.multiply_adds(dtype, tiles.by_tensor_cores) / chip.clock
-    return tiles.block_m * tiles.block_n * tiles.block_k / rate
+def _rate(dtype: str, by_tensor_cores: bool, chip: Chip) -> float:
+    """Return the most multiply-adds that a multiprocessor can do in a clock."""
+    return chip.multiply_adds(dtype, by_tensor_cores) / chip.clock
 
 
 def _by_slower_arithmetic(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -91,7 +90,7 @@ def every_way(dtype: str, chip: Chip, traits_a: int, traits_b: int) -> list[Way]
 
 def _by_bulk_copies(x: Access) -> Access:
     """Return the access by bulk copies, which never copy element by element."""
-    return replace(x, is_unaligned=False)
+    return Access(x.is_k_major, False, x.splits_sectors)
 
 
 class Priced(NamedTuple):
