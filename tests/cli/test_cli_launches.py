@@ -136,9 +136,16 @@ def test_a_launch_that_does_not_end_after_a_fault_is_stopped(
     assert found.code == 1
     *listed, last = found.err.splitlines()
     assert [line.removeprefix("tilewise: ").partition(": ")[0] for line in listed] == [
-        f"faults.cu:{line}" for line in (5, 6, 7, 8)
+        f"faults.cu:{line}" for line in (5, 6, 7, 8, 4)
     ]
     assert "the launch was stopped after its first finding: limit of 0.3 seconds" in last
+    profiled = tilewise("profile", *words[1:], "zeros:64", "--limit", "instructions=20000")
+    assert profiled.code == 1
+    *listed, last = profiled.err.splitlines()
+    assert [line.removeprefix("tilewise: ").partition(": ")[0] for line in listed] == [
+        f"faults.cu:{line}" for line in (5, 6, 7, 8, 4)
+    ]
+    assert "the launch was stopped: limit of 20,000 instructions" in last
 
 
 def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.errors import TilewiseError
+from tilewise.errors import CheckError, TilewiseError
 from tilewise.launch import Alike, Launch, LaunchReport, Module
 from tilewise.limits import NO_LIMITS
 from tilewise.places import Dim3
@@ -307,14 +307,16 @@ class Emulator:
                     alike = run(machine, launch, cluster)
                     if machine.global_races is not None:
                         machine.global_races.finish()
+            except CheckError:
+                raise
             except TilewiseError as error:
-                faults.raise_found(error)
+                machine.raise_found(error)
                 raise
             except MemoryError:
                 if budget is None or budget.limits.memory is None:
                     raise
                 exceeded = budget.exceeded("memory")
-                faults.raise_found(exceeded)
+                machine.raise_found(exceeded)
                 raise exceeded from None
             faults.raise_found()
             if not is_mapping:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,7 +47,7 @@ from tilewise.devices.emulator.threads.faults import Faults, Place
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.devices.emulator.threads.registers import Registers
-from tilewise.errors import BarrierError
+from tilewise.errors import BarrierError, CheckError, TilewiseError
 
 PATIENCE = 256
 """The polls (atomics, volatile and acquiring loads) of one group, while others wait, after which
@@ -269,6 +270,17 @@ class Machine:
             budget.count(self)
         if self.is_checking:
             self.races.end()
+
+    def raise_found(self, error: TilewiseError) -> None:
+        """Raise all findings, if there are any, of a launch that an error ended before its end.
+
+        Races among what was done since the last barriers have not been looked for then, nor those
+        in global memory.
+        """
+        with suppress(CheckError, MemoryError):
+            for check in self.race_checks:
+                check.cut()
+        self.faults.raise_found(error)
 
     def _steps(self) -> None:
         # Polls since other blocks had a turn, how many they may be, and how many lanes ran then.
