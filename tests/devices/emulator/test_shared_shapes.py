@@ -101,7 +101,7 @@ def test_a_page_tells_it_from_an_argument_of_the_same_name(shape: tuple[int, ...
         ("float s[3][5]", "s[2][1]", (2, 1)),
         ("int s[3][5]", "s[2][1]", (2, 1)),
         ("float s[15]", "s[11]", 11),
-        ("float s[ROWS(3)][5]", "s[2][1]", 11),  # a macro with parameters is not computed
+        ("float s[ROWS(3)][5]", "s[2][1]", (2, 1)),
         # Accessed as another type: the element that holds all accessed bytes, if one does.
         ("double s[3][5]", "((volatile float*)s)[11]", (1, 0)),
         ("short s[3][6]", "((volatile float*)s)[7]", 7),
