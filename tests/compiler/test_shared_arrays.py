@@ -10,7 +10,7 @@ from reference import thorough
 
 from tilewise.compiler.shared_arrays import Shape, of_compiled, shape_of
 from tilewise.devices.emulator.ptx.parser import parse
-from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.devices.emulator.ptx.program import Program
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.places import ITEM_SIZES
@@ -45,8 +45,11 @@ MACROS = """
         ("__shared__ float s[2][EDGE > 4 ? PAD : 4];", {}, (2, 1)),
         ("__shared__ float\n    s[EDGE]\n    [4]\n;", {}, (8, 4)),
         ("__shared__ float s[TWICE(2)][TWICE(TWICE(HALF) - PAD)];", {}, (4, 14)),
-        ("#define LEAST(a, b) ((a) < (b) ? (a) : (b))\n__shared__ float s[LEAST(4, EDGE)][2];", {},
-         (4, 2)),
+        (
+            "#define LEAST(a, b) ((a) < (b) ? (a) : (b))\n__shared__ float s[LEAST(4, EDGE)][2];",
+            {},
+            (4, 2),
+        ),
         ("#define EIGHT() 8\n__shared__ float s[EIGHT()][F(4, 2)];", {"F(a, b)": "a - b"}, (8, 2)),
         ("#define LINES EDGE \\\n + 1\n__shared__ float s[LINES][2];", {}, (9, 2)),
         ('extern const char* a; a = "/*"; __shared__ float s[4]; /* */', {}, (4,)),
@@ -106,7 +109,7 @@ def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, tile: int, 
     sizes = Program(parse(compiled.ptx), compiled.symbol).shared_sizes
     assert sum(sizes.values()) == compiled.resources.shared_bytes
     for name, size in sizes.items():
-        shape = of_compiled(compiled, plain_name(name), size)
+        shape = of_compiled(compiled, name, size)
         assert shape is not None
         assert len(shape.extents) > 1
         assert math.prod(shape.extents) * ITEM_SIZES[dtype] == size

@@ -19,8 +19,7 @@ from tilewise.compiler.expressions import names_in, value_of
 CUT = "\0"
 """Marks, in the text that :func:`kept` returns, a directive whose condition can't be decided."""
 Bodies = Mapping[str, Sequence[str | None]]
-"""The bodies that each macro may have, as :func:`.value_of` takes them; None if it may be undefined.
-"""
+"""The bodies that each macro may have, as :func:`.value_of` takes them; None if it has none."""
 # Raw strings, comments, strings and character literals.
 _LEFT_OUT = re.compile(
     r"R\"(\w*)\(.*?\)\1\"|//[^\n]*|/\*.*?(?:\*/|\Z)"

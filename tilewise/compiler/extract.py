@@ -17,6 +17,7 @@ from pathlib import Path
 from tilewise.compiler import left_out, nvrtc, symbols
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.options import defined
 from tilewise.compiler.source import part as parts
 from tilewise.compiler.source.declarations import Declaration
@@ -116,7 +117,7 @@ def matching(files: Files, asked: Wanted) -> list[KernelDeclaration]:
     exact = [each for each in files.kernels if each.name == asked.path]
     found = exact or [each for each in files.kernels if each.name.endswith(f"::{asked.path}")]
     if not found:  # a symbol
-        plain = symbols.demangle(asked.path).partition("<")[0]
+        plain = demangle(asked.path).partition("<")[0]
         found = [each for each in files.kernels if each.name == plain]
     if asked.types is not None:
         found = [each for each in found if each.types == asked.types]
