@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from tilewise.compiler.compiled import Shape
 from tilewise.compiler.mangled import demangle, function_of, plain_name
-from tilewise.compiler.shared_arrays import Shape, shape_of
+from tilewise.compiler.shared_arrays import shape_of
 
 FOUR_ROWS, EIGHT_ROWS, NOT_SURE = Shape(4, (4, 8), 1), Shape(4, (8, 4), 1), Shape(4, (), 1)
 TWO = "__global__ void f() {{ __shared__ float s[4][8]; }} {} {{ __shared__ float s[8][4]; }}"

@@ -8,7 +8,8 @@ import re
 import pytest
 from reference import thorough
 
-from tilewise.compiler.shared_arrays import Shape, of_compiled, shape_of
+from tilewise.compiler.compiled import Shape
+from tilewise.compiler.shared_arrays import of_compiled, shape_of
 from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.kernel import Kernel

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tilewise.compiler.compiled import Compiled
+from tilewise.compiler.compiled import Compiled, Shape
 from tilewise.compiler.conditions import CUT, Bodies, choices, kept
 from tilewise.compiler.enclosing import Enclosing
 from tilewise.compiler.expressions import replaced, value_of
@@ -24,26 +24,6 @@ _NO_TYPE = ("extern", "static", "inline", "const", "__device__")
 _ALIAS = re.compile(r"\btypedef ([^;]*) ([\w$]+) ?;|\busing ([\w$]+) ?= ?([^;]*);")
 _FIRST_NAME = re.compile(r"[\w$]+\s*(?:\[[^\]]*\]\s*)*$")
 _HIDDEN = re.compile(rf"(?:#|%:)[ \t]*define\b[^\n]*\b{_SHARED}\b")
-
-
-@dataclass(frozen=True)
-class Shape:
-    """The shape of a shared array, as far as it is certain.
-
-    Attributes
-    ----------
-    element : int
-        The size of an element in bytes.
-    extents : tuple of int
-        The extent of each dimension; empty for a single value, and if they are not certain.
-    values : int
-        The number of values in an element: 1, or those of a vector type as ``float4``; 0 if the
-        type is not one of CUDA C++'s own.
-    """
-
-    element: int
-    extents: tuple[int, ...]
-    values: int
 
 
 def shape_of(
@@ -126,7 +106,10 @@ def shape_of(
 def of_compiled(
     compiled: Compiled, symbol: str, size: int, *, is_dynamic: bool = False
 ) -> Shape | None:
-    """Return the :func:`shape_of` a shared array of a compiled kernel, by its symbol in PTX."""
+    """Return the :func:`shape_of` a shared array of a compiled kernel, by its symbol in PTX.
+
+    It is as the kernel's compiler told it, if it did.
+    """
     given = (macro.partition("=") for macro in compiled.macros)
     macros = {each: value if mark else "1" for each, mark, value in given}
     if not compiled.is_ptx:
@@ -135,6 +118,9 @@ def of_compiled(
             "__CUDACC__": "1", "__CUDACC_RTC__": "1",
             **({"__CUDA_ARCH__": f"{architecture[0]}0"} if architecture else {}), **macros,
         }  # fmt: skip
+    for each, shape in compiled.shapes:
+        if each == symbol:
+            return replace(shape, extents=(size // shape.element,)) if is_dynamic else shape
     function = demangle(function_of(symbol))
     return shape_of(
         compiled.source, plain_name(symbol), size, macros, is_dynamic=is_dynamic,

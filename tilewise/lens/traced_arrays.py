@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
-from tilewise.compiler.shared_arrays import Shape, of_compiled
+from tilewise.compiler.compiled import Shape
+from tilewise.compiler.shared_arrays import of_compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.lens.sentences import FLAT, Place, Shared

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tilewise.compiler import Compiled
-from tilewise.compiler.shared_arrays import Shape, of_compiled
+from tilewise.compiler.compiled import Shape
+from tilewise.compiler.shared_arrays import of_compiled
 from tilewise.compiler.type_names import COMPONENTS
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.shown import index_of
