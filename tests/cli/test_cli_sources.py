@@ -199,7 +199,7 @@ def test_letters_are_powers_of_ten_of_counts_and_of_two_of_bytes(text: str, want
         ("instructions=2T", "instructions takes a count; K, M and G are 10^3, 10^6 and 10^9"),
         ("memory=2T", "memory takes bytes; K, M and G are 2^10, 2^20 and 2^30"),
         ("output=some", "output takes bytes; K"),
-        ("seconds=10K", "seconds takes a number of seconds, as seconds=10"),
+        ("seconds=10K", "seconds takes a number of seconds above 0, as seconds=10"),
     ],
 )
 def test_a_limit_that_is_none_says_its_unit(text: str, told: str) -> None:

@@ -208,7 +208,8 @@ def nearest(path: str, kernels: Sequence[KernelDeclaration]) -> str:
 def _example(path: str, files: Files) -> str:
     """Return an instance of a template, if possible one from the source."""
     there = (name for found in instances(files).values() for name in found)
-    return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
+    dots = f"{path}<...> with arguments in the place of the dots"
+    return next((n for n in there if n.partition("<")[0].endswith(path)), dots)
 
 
 class _Search:

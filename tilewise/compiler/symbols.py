@@ -108,6 +108,14 @@ def kernels(source: str, ptx: str) -> list[str]:
     return sorted(dict.fromkeys(names))
 
 
+def template_of(source: str, name: str) -> str:
+    """Return the parameters of a template of kernels, as ``"<int N>"``; empty if there is none."""
+    for template, found in _GLOBAL.findall(_without_comments(source)):
+        if found == name and template:
+            return " ".join(template.split()).removeprefix("template").strip()
+    return ""
+
+
 def kernel_around(source: str, line: int) -> str:
     """Return the kernel whose definition contains a line, from 1; empty if there is none."""
     plain = re.sub(
