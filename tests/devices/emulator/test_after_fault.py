@@ -216,6 +216,37 @@ def test_what_an_error_shows() -> None:
     assert len(more.text().split("\n")) == 4
 
 
+ALL_OUT = """
+extern "C" __global__ void k(float* x, int o) {{
+    __shared__ __align__(16) float s[64];
+    {body};
+    x[threadIdx.x] = o > 64 ? 1 : s[threadIdx.x];
+}}"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "s[threadIdx.x + o] = 1", "((float4*)s)[threadIdx.x + o] = make_float4(1, 2, 3, 4)",
+        "((char*)s)[threadIdx.x + 4 * o] = 1", "atomicAdd(s + threadIdx.x + o, 1.0f)",
+        "x[0] = s[threadIdx.x + o]", "x[threadIdx.x + o] = 2", "atomicAdd(x + threadIdx.x + o, 1)",
+    ],
+)  # fmt: skip
+def test_all_threads_reach_outside(body: str) -> None:
+    for checks, seconds in (("collect", 0), ("raise", 60)):
+        x = np.zeros(64, np.float32)
+        kernel = Kernel(ALL_OUT.format(body=body), "k")
+        try:
+            findings = kernel.launch(
+                2, 32, (x, 100_000), device="emulator", checks=checks, after_fault=seconds
+            ).findings
+        except CheckError as error:
+            findings = error.findings
+        assert [each.kind for each in findings] == ["out of bounds"]
+        assert "31 other threads" in findings[0].message or "63 other" in findings[0].message
+        assert x[:32].all() == (checks == "collect")
+
+
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
 def test_seconds_that_are_none(seconds: float) -> None:
     with pytest.raises(ValueError, match=r"after_fault is (-1|nan); it takes seconds, at least 0"):
