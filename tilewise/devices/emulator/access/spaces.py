@@ -217,8 +217,9 @@ class Shared:
         bits = np.dtype(f"u{self.dtype.itemsize}")
         stands = view[pattern.gather].view(bits)
         meant = np.ascontiguousarray(np.broadcast_to(values, stands.shape)).view(bits)
-        differs: npt.NDArray[np.bool_] = stands != meant
-        return differs.any(axis=1) if differs.ndim > 1 else differs
+        unlike = (stands != meant).reshape(len(stands), self.count)
+        differs: npt.NDArray[np.bool_] = unlike.any(axis=1)
+        return differs
 
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:
         """Check that lanes which write one place by one instruction write the same value."""
