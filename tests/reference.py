@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tilewise.compiler import Compiled, machine_code
 from tilewise.compiler.machine_code import Disassembly, disassemble
-from tilewise.devices.emulator import device as emulated
+from tilewise.devices.emulator import programs
 from tilewise.launch import LaunchReport
 from tilewise.precision import dtype_of
 
@@ -71,7 +71,7 @@ def disassembled_by(
     """Let the emulator read machine code by ``read``; by default as it does outside of tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(machine_code, "disassemble", read)
-        patch.setattr(emulated, "_programs", OrderedDict())  # with how they are counted
+        patch.setattr(programs, "_known", OrderedDict())  # with how they are counted
         yield
 
 

@@ -35,6 +35,8 @@ def test_what_an_error_says() -> None:
         ("seconds", 1.5, "1.5 seconds"), ("memory", 4 << 30, "4 GiB of memory"),
         ("memory", 100 << 20, "100 MiB of memory"), ("output", 5000, "5,000 bytes of output"),
         ("instructions", 10**6, "1,000,000 instructions"), ("memory", 10, "10 bytes of memory"),
+        ("seconds", 1, "1 second"), ("seconds", 1.0, "1 second"), ("output", 1, "1 byte of output"),
+        ("instructions", 1, "1 instruction"),
     ):  # fmt: skip
         error = LimitError(limit, value, "the launch was stopped", "k.cu", 7)
         assert str(error) == f"k.cu:7: the launch was stopped: limit of {said}"

@@ -182,7 +182,7 @@ def test_a_process_that_does_not_answer_is_killed(
     kernel = Kernel('extern "C" __global__ void k() {}', "k", limits=Limits(seconds=1))
     kernel.compile()
     monkeypatch.setattr(isolated, "GRACE", -0.99999)
-    with pytest.raises(LimitError, match="the launch was stopped: limit of 1 seconds"):
+    with pytest.raises(LimitError, match="the launch was stopped: limit of 1 second"):
         kernel.launch(1, 1, (), device="emulator", isolated=True)
     assert not list(tmp_path.iterdir())
 

@@ -57,7 +57,8 @@ from tilewise.errors import (
 )
 from tilewise.explain import explain
 from tilewise.explanation import Explanation
-from tilewise.files.multiply import FileProduct, multiply_files
+from tilewise.files.multiply import multiply_files
+from tilewise.files.result import FileProduct
 from tilewise.grouped import grouped_matmul
 from tilewise.host.staging import free_staging
 from tilewise.kernel import Kernel

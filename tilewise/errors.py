@@ -103,6 +103,8 @@ def told(limit: str, value: float) -> str:
         size = value / 2**30
         return f"{size:,.3g} GiB of memory" if size >= 1 else f"{value / 2**20:,.4g} MiB of memory"
     unit = {"memory": "bytes of memory", "output": "bytes of output"}.get(limit, limit)
+    if value == 1:
+        unit = unit.replace("s", "", 1) if unit.startswith("bytes") else unit.removesuffix("s")
     return f"{value:,} {unit}" if isinstance(value, int) else f"{value:g} {unit}"
 
 
@@ -113,12 +115,12 @@ class CheckError(TilewiseError):
     ----------
     findings : sequence of Finding
         The findings, the first one first; the message shows the first few.
-    stopped : str
-        Why a launch that continued after its first finding was stopped before its end; empty if it
-        was not, or if it raised at the first finding.
+    stopped : TilewiseError or None
+        The error that ended the launch before its end, as :class:`LimitError` at a limit; None if
+        the launch ran to its end, or a finding ended it.
     """
 
-    def __init__(self, findings: tuple[Finding, ...], stopped: str = "") -> None:
+    def __init__(self, findings: tuple[Finding, ...], stopped: TilewiseError | None = None) -> None:
         self.findings, self.stopped = findings, stopped
         super().__init__(self.text(MOST_SHOWN))
 
@@ -127,7 +129,9 @@ class CheckError(TilewiseError):
         shown = in_groups(self.findings)
         if most is not None and len(shown) > most:
             shown[most:] = [f"... and {len(shown) - most} more"]
-        return "\n".join(filter(None, (*shown, self.stopped)))
+        if self.stopped is not None:
+            shown.append(str(self.stopped))
+        return "\n".join(shown)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.findings, self.stopped)

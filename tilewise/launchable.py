@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
+from numbers import Real
 from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +24,15 @@ if TYPE_CHECKING:
     from tilewise.lens.watch import Watch
 
 CHECKS = ("raise", "strict", "collect", "off")
+
+
+def _seconds(after_fault: float) -> float:
+    """Return a time as a Python float."""
+    if not isinstance(after_fault, Real):
+        raise TypeError(f"after_fault is {after_fault!r}; it takes a number of seconds")
+    if not after_fault >= 0:
+        raise ValueError(f"after_fault is {after_fault!r}; it takes seconds, at least 0")
+    return float(after_fault)
 
 
 def _size(shared: int) -> int:
@@ -165,13 +175,11 @@ class Launchable(ABC):
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-        if not after_fault >= 0:
-            raise ValueError(f"after_fault is {after_fault!r}; it takes seconds, at least 0")
         place = self.place(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,
             global_races=global_races, limits=self.limits, cooperative=cooperative, counts=counts,
-            after_fault=after_fault,
+            after_fault=_seconds(after_fault),
         )  # fmt: skip
         compiled = self.compiled_on(place, counts)
         # Most kernels have no variables, and are launched often.

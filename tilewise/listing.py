@@ -36,10 +36,13 @@ def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
     ------
     FileNotFoundError
         If a path does not exist, or a folder has no such file.
+    PermissionError
+        If a folder can't be read.
     """
     found: dict[Path, None] = {}
     for each in map(Path, paths):
         if each.is_dir():
+            os.scandir(each).close()  # raises the error of a folder that can't be read
             inside = sorted(p for p in each.rglob("*") if p.suffix in _LISTED and p.is_file())
             if not inside:
                 raise FileNotFoundError(f"there is no file *.cu, *.cuh or *.ptx in {each}")

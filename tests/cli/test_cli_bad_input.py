@@ -253,3 +253,62 @@ def test_a_write_that_fails_leaves_what_was_there(
 def test_what_the_system_refuses_has_the_name_of_its_file(name: Any, said: str) -> None:
     """Which is a number if the file is open already."""
     assert _of_the_system(OSError(9, "no", name)).endswith(said)
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="root may read everything")
+def test_a_folder_and_a_file_that_can_not_be_read(tilewise: Tilewise, tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    save(tmp_path, a=matrix(3, 3))
+    for name in ("kernels", "a.npy"):
+        (tmp_path / name).chmod(0)
+    folder, a = tmp_path / "kernels", tmp_path / "a.npy"
+    refuse(tilewise("kernels", folder), f"tilewise: {folder}: Permission denied\n")
+    refuse(tilewise("multiply", a, a, "-o", "c.npy"), f"tilewise: {a}: Permission denied\n")
+    folder.chmod(0o755)
+
+
+def test_a_folder_that_the_system_refuses(
+    tilewise: Tilewise, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(path: Any) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "scandir", refused)
+    refuse(tilewise("kernels", tmp_path), f"tilewise: {tmp_path}: Permission denied\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a working directory can't be removed there")
+def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    source = (
+        "import os, sys\nfrom tilewise.cli.main import main\n"
+        "os.rmdir(os.getcwd())\nsys.exit(main(['watch', 'tiled']))"
+    )
+    command = [sys.executable, "-c", source]
+    root = str(Path(__file__).parents[2])
+    found = subprocess.run(
+        command, cwd=tmp_path / "gone", capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+    assert found.returncode == 2
+    assert found.stderr == "tilewise: the working directory is gone; change to another one\n"
+
+
+def test_a_terminal_of_no_columns(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "0")
+    refuse(tilewise("run", "nothing"), "no kernel called 'nothing'")
+    monkeypatch.setenv("COLUMNS", "0")
+    assert "single_thread" in tilewise("kernels").out
+
+
+def test_an_instance_of_a_template_is_asked_for(tilewise: Tilewise, tmp_path: Path) -> None:
+    (tmp_path / "t.cu").write_text("template <int N,\n typename T> __global__ void fill(T* x) {}")
+    words = ("run", f"{tmp_path / 't.cu'}:fill", "--grid", 1, "--block", 1, "--args", "zeros:1")
+    refuse(tilewise(*words), "fill is a template, <int N, typename T>: ask for an instance")
+
+
+def test_a_macro_by_the_long_option(tilewise: Tilewise, tmp_path: Path) -> None:
+    (tmp_path / "d.cu").write_text("__global__ void fill(float* x) { x[0] = VALUE; }")
+    words = ("profile", f"{tmp_path / 'd.cu'}:fill", "--grid", 1, "--block", 1, "--args", "zeros:1")
+    assert tilewise(*words, "--define", "VALUE=3").code == 0
+    refuse(tilewise(*words, "--define", "A B"), "it takes NAME=VALUE or NAME")

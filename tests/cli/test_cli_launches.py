@@ -13,7 +13,6 @@ from commands import SIGNATURE, Tilewise, caller
 from signatures import SOURCE
 
 from tilewise.cli.commands.launches import spread
-from tilewise.cli.commands.sources import macros_of
 from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
@@ -78,67 +77,6 @@ def test_a_wrong_result_is_exit_code_1(tilewise: Tilewise) -> None:
     assert document.code == 1
     assert document.json["expected"][0]["wrong"] == 1000
     assert tilewise(*words, "--atol", "10").code == 0
-
-
-def test_findings_are_exit_code_1(tilewise: Tilewise, emulator: Device) -> None:
-    words = ("run", "k.cu:saxpy", "--grid", 1, "--block", 32, "--args", 8, 1, "zeros:8", "empty:8")
-    found = tilewise(*words)
-    assert found.code == 1
-    assert "k.cu:5: uninitialised: thread (0, 0, 0)" in found.err
-    assert "y[0]" in found.err
-    document = tilewise(*words, "--json").json
-    assert document["kind"] == "UninitializedReadError"
-    assert document["findings"][0]["array"] == "y"
-
-
-FAULTS = """extern "C" __global__ void faults(const int* bound, float* x) {
-    __shared__ float s[64];
-    s[threadIdx.x] = x[threadIdx.x];
-    x[threadIdx.x] = s[63 - threadIdx.x];
-    x[64 + threadIdx.x] = 1;
-    x[128 + threadIdx.x] = 2;
-    x[192 + threadIdx.x] = 3;
-    x[256 + threadIdx.x] = 4;
-    for (volatile int i = 0; i != bound[0]; i = i + 2)
-        ;
-}
-"""
-
-
-def test_all_findings_are_listed_as_a_profile_lists_them(
-    tilewise: Tilewise, emulator: Device
-) -> None:
-    Path("faults.cu").write_text(FAULTS)
-    words = ("faults.cu:faults", "--grid", 1, "--block", 64, "--args", "zeros:1:int32", "zeros:64")
-    found = tilewise("run", *words)
-    assert found.code == 1
-    assert "out of bounds" in found.err
-    listed = [line.removeprefix("tilewise: ") for line in found.err.splitlines()]
-    assert [line.split(": ")[:2] for line in listed] == [
-        *([f"faults.cu:{line}", "out of bounds"] for line in (5, 6, 7, 8)),
-        ["faults.cu:4", "race"],
-    ]
-    told = " ".join(tilewise("profile", *words).out.split())
-    for line in listed:
-        assert f"found: {line}" in told
-    document = tilewise("run", *words, "--json").json
-    assert [each["line"] for each in document["findings"]] == [5, 6, 7, 8, 4]
-    assert document["error"].splitlines() == listed
-
-
-def test_a_launch_that_does_not_end_after_a_fault_is_stopped(
-    tilewise: Tilewise, emulator: Device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tilewise.cli.commands.launches.AFTER_FAULT", 0.3)
-    Path("faults.cu").write_text(FAULTS)
-    words = ("run", "faults.cu:faults", "--grid", 1, "--block", 64, "--args", "ones:1:int32")
-    found = tilewise(*words, "zeros:64", "--limit", "seconds=300")
-    assert found.code == 1
-    *listed, last = found.err.splitlines()
-    assert [line.removeprefix("tilewise: ").partition(": ")[0] for line in listed] == [
-        f"faults.cu:{line}" for line in (5, 6, 7, 8)
-    ]
-    assert "the launch was stopped after its first finding: limit of 0.3 seconds" in last
 
 
 def test_arrays_are_written(tilewise: Tilewise, tmp_path: Path) -> None:
@@ -392,63 +330,6 @@ def test_the_launch_of_the_file_is_suggested(tilewise: Tilewise, emulator: Devic
     assert "--grid 8 --block 128" in told[1]
     told = tilewise("run", "own.cu:hidden").err.splitlines()
     assert told[2].startswith("(the file launches it as <<<1, b>>> at own.cu:14")
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, "occupancy"])
-def test_macros(command: str, tilewise: Tilewise) -> None:
-    Path("m.cu").write_text(
-        '__global__ void k(int* x) {\n#ifndef SIZE\n#error "no size"\n#endif\n'
-        "#ifdef EMPTY\nx[0] = SIZE;\n#endif\n}"
-    )
-    words = ["--grid", "1", "--block", "1", "--args", "zeros:1"]
-    if command == "occupancy":  # of one architecture, for it compiles for each
-        words = [*words[2:4], "--arch", "sm_90"]
-    assert "no size" in tilewise(command, "m.cu:k", *words).err
-    assert tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-DEMPTY").code == 0
-    told = tilewise(command, "m.cu:k", *words, "-D", "7=SIZE").err
-    assert "-D is '7=SIZE'; it takes NAME=VALUE or NAME, as TILE=16" in told
-    told = tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-U", "FAST=1").err
-    assert "-U is 'FAST=1'; it takes a macro's name, as FAST" in told
-    told = tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "-U", "SIZE").err
-    assert "-D SIZE and -U SIZE say the opposite" in told
-    assert tilewise(command, "m.cu:k", *words, "-D", "SIZE=7", "--undefine", "EMPTY").code == 0
-
-
-@pytest.mark.parametrize("command", [*COMMANDS, "occupancy"])
-def test_macros_that_are_not_defined(command: str, tilewise: Tilewise) -> None:
-    Path("m.cu").write_text(
-        '#include "config.h"\n__global__ void k(int* x) {\n#ifdef FAST\nx[0] = 5;\n#else\n'
-        "x[0] = 3;\n#endif\n}\nint main() { std::vector<int> v; }\n"
-    )
-    words = ["--grid", "1", "--block", "1", "--args", "zeros:1"]
-    if command == "occupancy":
-        words = [*words[2:4], "--arch", "sm_90"]
-    found = tilewise(command, "m.cu:k", *words)
-    assert found.code == 2
-    told = " ".join(found.err.split())
-    assert "with --include, or define FAST, or say that it is not defined (-U FAST)" in told
-    assert "defines=" not in told
-    assert tilewise(command, "m.cu:k", *words, "-U", "FAST").code == 0
-    if command == "run":
-        for macro, value in (("-UFAST", 3), ("-DFAST", 5), ("-DFAST=False", 5)):
-            assert tilewise(command, "m.cu:k", *words, macro, "--expect", f"x = {value}").code == 0
-
-
-def test_macros_of_products_are_numbers(tilewise: Tilewise) -> None:
-    assert macros_of(["A=16", "B=-2", "C=a b", "D", "E="]) == {
-        "A": 16, "B": -2, "C": "a b", "D": True, "E": ""
-    }  # fmt: skip
-    assert macros_of(["A=False"], ["B", "B"]) == {"A": "False", "B": False}
-    Path("p.cu").write_text(
-        f"__global__ void k{SIGNATURE} {{\n"
-        "int row = blockIdx.y * TILE + threadIdx.y, col = blockIdx.x * TILE + threadIdx.x;\n"
-        "if (row >= m || col >= n) return;\nreal sum = 0;\n"
-        "for (int p = 0; p < k; ++p) sum += a[row * lda + p] * b[p * ldb + col];\n"
-        "c[row * ldc + col] = alpha * sum;\n}"
-    )
-    assert tilewise("run", "p.cu:k", "-D", "TILE=8", "--json").json["tile"] == 8
-    assert "-D is for FILE.cu:NAME" in tilewise("run", "tiled", "-D", "TILE=8").err
-    assert "-U is for FILE.cu:NAME" in tilewise("run", "tiled", "-U", "FAST").err
 
 
 def test_another_architecture(tilewise: Tilewise, emulator: Device) -> None:

@@ -119,7 +119,7 @@ def test_places_of_no_array_are_refused(place: str, tilewise: Tilewise) -> None:
     outcome = tilewise("run", "copy.ptx:copy", *LAUNCH, "--expect", f"{place} = 4")
     assert outcome.code == 2
     assert "is no array" in outcome.err
-    assert "there are copy_param_1, copy_param_2" in outcome.err
+    assert "here are copy_param_1, copy_param_2" in outcome.err
     outcome = tilewise("run", "copy.ptx:copy", *LAUNCH, "--out", f"{place}=y.npy")
     assert outcome.code == 2
     assert "with an array's name (copy_param_1, copy_param_2)" in outcome.err

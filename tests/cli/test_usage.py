@@ -37,6 +37,7 @@ OF_ALL = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its op
         ("multiply -o C.npy A.npy", "B.npy is missing: k x n, of A's dtype"),
         ("multiply A.npy B.npy", "-o is missing: where the product goes"),
         ("run tiled -m", "-m is given no value"),
+        ("run tiled --out --device emulator", "--out is given no value"),
         ("run tiled --json=5", "--json takes no value"),
         ("run tiled x y", "'x y' is more than `tilewise run` takes"),
         ("run tiled --dtype foo", "--dtype is 'foo'; it takes one of bfloat16, float16, float32, "

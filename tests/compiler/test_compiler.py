@@ -22,6 +22,7 @@ from reference import ROOT, thorough
 from tilewise import compiler
 from tilewise.compiler import Compiled, Parameter, includes, nvrtc, shipped, symbols
 from tilewise.compiler import cache as compiler_cache
+from tilewise.compiler.mangled import demangle
 from tilewise.errors import CompileError, DeviceUnavailableError
 from tilewise.explanation import of_shape
 from tilewise.gemm.chip import H200
@@ -741,7 +742,7 @@ def test_importing_does_not_load_the_compiler() -> None:
     ],
 )
 def test_demangling(symbol: str, name: str) -> None:
-    assert symbols.demangle(symbol) == name
+    assert demangle(symbol) == name
 
 
 def test_a_source_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,10 @@ import re
 import pytest
 from reference import thorough
 
-from tilewise.compiler.shared_arrays import Shape, of_compiled, shape_of
+from tilewise.compiler.compiled import Shape
+from tilewise.compiler.shared_arrays import of_compiled, shape_of
 from tilewise.devices.emulator.ptx.parser import parse
-from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.devices.emulator.ptx.program import Program
 from tilewise.kernel import Kernel
 from tilewise.ladder.rungs import RUNGS, Rung
 from tilewise.places import ITEM_SIZES
@@ -45,6 +46,13 @@ MACROS = """
         ("__shared__ float s[EDGE /* of a tile */][4]; // s[9][9];", {}, (8, 4)),
         ("__shared__ float s[2][EDGE > 4 ? PAD : 4];", {}, (2, 1)),
         ("__shared__ float\n    s[EDGE]\n    [4]\n;", {}, (8, 4)),
+        ("__shared__ float s[TWICE(2)][TWICE(TWICE(HALF) - PAD)];", {}, (4, 14)),
+        (
+            "#define LEAST(a, b) ((a) < (b) ? (a) : (b))\n__shared__ float s[LEAST(4, EDGE)][2];",
+            {},
+            (4, 2),
+        ),
+        ("#define EIGHT() 8\n__shared__ float s[EIGHT()][F(4, 2)];", {"F(a, b)": "a - b"}, (8, 2)),
         ("#define LINES EDGE \\\n + 1\n__shared__ float s[LINES][2];", {}, (9, 2)),
         ('extern const char* a; a = "/*"; __shared__ float s[4]; /* */', {}, (4,)),
     ],
@@ -59,7 +67,7 @@ def test_extents(declared: str, defines: dict[str, str], expected: tuple[int, ..
 @pytest.mark.parametrize(
     "declared",
     [
-        "__shared__ float s[N];", "__shared__ float s[TWICE(4)];", "__shared__ float s[4 - 4];",
+        "__shared__ float s[N];", "__shared__ float s[TWICE(4, 4)];", "__shared__ float s[4 - 4];",
         "__shared__ float s[4 / 0];", "__shared__ float s[LOOP];", "__shared__ float s[1 << 64];",
         "__shared__ float s[4][4 4];",
     ],
@@ -104,7 +112,7 @@ def test_of_every_rung_they_are_all_of_its_shared_memory(each: Rung, tile: int, 
     sizes = Program(parse(compiled.ptx), compiled.symbol).shared_sizes
     assert sum(sizes.values()) == compiled.resources.shared_bytes
     for name, size in sizes.items():
-        shape = of_compiled(compiled, plain_name(name), size)
+        shape = of_compiled(compiled, name, size)
         assert shape is not None
         assert len(shape.extents) > 1
         assert math.prod(shape.extents) * ITEM_SIZES[dtype] == size
@@ -215,6 +223,16 @@ NOT_SURE = Shape(4, (), 1)
         ("#define R 4\n__shared__ float s[R][32 / R];\n#undef R\n#define R 8\n", FOUR_ROWS),
         ("#define R 4\n#undef R\n#define R 8\n__shared__ float s[R][32 / R];\n", EIGHT_ROWS),
         ("#ifdef __A\n#undef R\n#define R 8\n#endif\n__shared__ float s[R][32 / R];", NOT_SURE),
+        # Macros with parameters are macros.
+        ("#define C(n) (32 / (n))\n__shared__ float s[4][C(4)];", FOUR_ROWS),
+        ("#if __A\n#define C(n) 8\n#endif\n__shared__ float s[4][C(4)];", NOT_SURE),
+        ("#if __A\n#define C(n) (n)\n#else\n#define C(n) 8\n#endif\n__shared__ float s[4][C(4)];",
+         FOUR_ROWS),
+        ("#define C(n) n##0\n__shared__ float s[4][C(1)];", NOT_SURE),
+        ("#define C(n, ...) n\n__shared__ float s[4][C(8)];", NOT_SURE),
+        ("#define C(n) 4\n#undef C\n#define C 8\n__shared__ float s[4][C];", FOUR_ROWS),
+        ("#define C(n) C(n)\n__shared__ float s[4][C(8)];", NOT_SURE),
+        ("#define C(n) (n)\n" + IN_CONDITION.format("C(C(2)) == 2"), FOUR_ROWS),
         # Of macros that the array does not name, the bodies don't count.
         ("".join(f"#if __A\n#define M{i} 0\n#else\n#define M{i} 1\n#endif\n" for i in range(9))
          + "__shared__ float s[4][8];", FOUR_ROWS),

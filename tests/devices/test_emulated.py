@@ -10,7 +10,7 @@ import pytest
 import tilewise
 from tilewise.compiler import DEFAULT_ARCH
 from tilewise.devices import Device, get_device
-from tilewise.devices.emulator import Emulator, device
+from tilewise.devices.emulator import Emulator, programs
 from tilewise.errors import CompileError, LaunchError
 from tilewise.kernel import Kernel
 
@@ -54,7 +54,7 @@ def test_a_kernel_is_read_once_for_all_of_them(monkeypatch: pytest.MonkeyPatch) 
     """Whoever watches a launch, or profiles it, has an emulator of its own."""
     kernel = Kernel('extern "C" __global__ void once(int* x) { *x = 1; }', "once")
     kernel.launch(1, 1, (np.zeros(1, np.int32),), device="emulator")
-    monkeypatch.setattr(device, "parse", None)
+    monkeypatch.setattr(programs, "parse", None)
     x = np.zeros(1, np.int32)
     kernel.launch(1, 1, (x,), device=Emulator())
     kernel.profile(1, 1, (x,))

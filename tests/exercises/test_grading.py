@@ -210,6 +210,16 @@ def test_a_launch_that_is_stopped_is_the_last() -> None:
     assert len(found.tests) == len(find("index").tests)
 
 
+def test_faults_are_told_of_a_launch_that_is_stopped_after_them() -> None:
+    found = graded("if (n == 1024) { y[n] = 0; while (n) y[0] += a; } if (i < n) y[i] = a * x[i];")
+    first, second, *_ = found.tests
+    assert first.is_stopped
+    assert "it takes more than" in first.said
+    assert second.said == NOT_RUN
+    assert "out of bounds" in {each.kind for each, _ in found.findings}
+    assert found.hints
+
+
 def test_an_input_must_stay_as_it_is() -> None:
     found = graded("if (i < n) { y[i] = a * x[i]; ((float*)x)[i] = 0; }")
     assert found.tests[0].said == "it changes x, which is an input"

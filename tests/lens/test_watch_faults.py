@@ -11,7 +11,7 @@ import pytest
 from commands import RunWatch
 from player import Open, classes, position
 
-from tilewise.errors import ADVICE, CheckError, MemoryAccessError
+from tilewise.errors import ADVICE, CheckError, MemoryAccessError, RaceError
 from tilewise.kernel import Kernel
 from tilewise.lens.tours.find import tour_of
 from tilewise.lens.watch import Watch, watch
@@ -143,6 +143,19 @@ def test_the_run_ends_at_the_access_and_not_where_it_was_found() -> None:
     before, fault = tour_of(seen(REVERSE, "reverse").trace.to_dict()).stops[-2:]
     assert (before.title, steps[before.step]["line"]) == ("The other access", 5)
     assert fault.title == "A race"
+
+
+def test_a_race_before_a_loop_without_end() -> None:
+    """The recording is cut in the loop, and the block reaches no barrier."""
+    source = REVERSE.replace("__syncthreads();", "while (n) ((volatile float*)y)[0] += 1;")
+    found = Kernel(source, "reverse").watch(1, 64, (64, *np.zeros((2, 64), np.float32)))
+    assert isinstance(found.fault, RaceError)
+    (block,) = found.trace.to_dict()["blocks"]
+    assert block["cut"]
+    fault = block["steps"][-1]["fault"]
+    assert (fault["array"], fault["at"]) == ("s", 63)
+    right = source.replace("s[63 - t]", "s[t]")
+    assert Kernel(right, "reverse").watch(1, 64, (64, *np.zeros((2, 64), np.float32))).fault is None
 
 
 @pytest.mark.parametrize("faulty", ["first", "second"])

@@ -194,3 +194,36 @@ def calling(function):
         out[i] = function(x[i], y[i])
 
     return each
+
+
+@cuda.jit(device=True)
+def reversed_here(x, i):
+    values = cuda.shared.array(16, numba.int32)
+    values[i] = i
+    return values[15 - i] + x[i]
+
+
+@cuda.jit
+def unordered(x, out):
+    tile = cuda.shared.array((4, 8), numba.float32)
+    values = cuda.shared.array(
+        shape=(2, 2, 4),
+        dtype=numba.int64,
+    )
+    i = cuda.threadIdx.x
+    tile[1, i] = x[i]
+    values[1, i // 4, i % 4] = i
+    if x[0] > 0:
+        part = cuda.shared.array((2, 4), numba.float32)
+        part[1, i % 4] = i
+        out[i] = part[1, 3 - i % 4]
+    else:
+        part = cuda.shared.array((4, 2), numba.float32)
+        part[i % 4, 1] = i
+        out[i] = part[3 - i % 4, 1]
+    mine = cuda.shared.array(0, numba.float32)
+    mine[i] = i
+    out[i] += mine[7 - i]
+    out[i] += tile[1, 7 - i]
+    out[i] += values[1, 1 - i // 4, 3]
+    out[i] += reversed_here(x, i)

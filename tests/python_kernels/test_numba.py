@@ -110,6 +110,24 @@ def test_dynamic_shared_memory(where: Device) -> None:
     assert report.findings == ()
 
 
+def test_shared_arrays_have_the_names_and_the_dimensions_of_the_source() -> None:
+    found: dict[str, set[Any]] = {}
+    for first in (-1, 1):
+        x, out = np.full(16, first, np.float32), np.zeros(8, np.float32)
+        configured = kernels.unordered[1, 8, 0, 32]
+        report = tilewise.numba.launch(configured, x, out, device="emulator", checks="collect")
+        for each in report.findings:
+            assert each.array is not None
+            found.setdefault(each.array, set()).add(each.index)
+            if each.array == "tile":
+                assert "tile[1, 7] in shared memory" in each.message
+    assert found == {
+        "tile": {(1, 7)}, "mine": {7}, "unordered::values": {(1, 1, 3)},
+        "reversed_here::values": {15},
+        "unordered::part (1)": {(1, 0), (1, 3)}, "unordered::part (2)": {(0, 1), (3, 1)},
+    }  # fmt: skip
+
+
 def test_constant_and_local_arrays_and_functions(where: Device) -> None:
     x, out = random(100), np.zeros(100, np.float32)
     report = tilewise.numba.launch(kernels.smoothed[1, 128], x, out, device=where)

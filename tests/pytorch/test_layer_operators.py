@@ -169,7 +169,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
                 operators.linear(a, b, a[0])
             with pytest.raises(ValueError, match=r"has 3 features .* takes 4"):
                 operators.linear(a[:, :3], b, None)
-            with pytest.raises(ValueError, match="a linear layer's has"):
+            with pytest.raises(ValueError, match="a linear layer's is"):
                 operators.linear(a, b[None], None)
             with pytest.raises(ValueError, match="g has shape"):
                 operators.linear_backward(a, a, b)

@@ -105,7 +105,7 @@ def test_gradients_beside_pytorchs(
 def test_what_is_wrong(torch: Any, tw: Any) -> None:
     x, w = torch.randn(2, 4), torch.randn(3, 4)
     for arguments, words in (
-        ((x, w[0]), r"weight has shape \(4,\); a linear layer's has \(n, k\)"),
+        ((x, w[0]), r"weight has shape \(4,\); a linear layer's is \(out features, in features\)"),
         ((x, w, torch.randn(4)), r"bias has shape \(4,\); by weight it should be \(3,\)"),
         ((x, w, torch.randn(1, 3)), "bias has shape"),
         (

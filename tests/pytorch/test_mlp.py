@@ -242,7 +242,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
         ((x, w, down), {"activation": "elu"}, ValueError, "activation is 'elu'; it takes 'gelu'"),
         ((x, (w, up), down), {"activation": "silu", "bias": bias}, ValueError, "biases: 1;"),
         ((x, (w, up[:3]), down), {"activation": "silu"}, ValueError, "of gate and up have shapes"),
-        ((x, w, down[:, :3]), {"activation": "silu"}, ValueError, "should have 6 columns"),
+        ((x, w, down[:, :3]), {"activation": "silu"}, ValueError, "weight.0. gives 6"),
         ((x[..., :3], w, down), {"activation": "silu"}, ValueError, r"3 features .* weight\[0\]"),
         ((x, w, down), {"activation": "silu", "bias": last}, ValueError, r"bias\[0\] has shape"),
         (
@@ -251,7 +251,7 @@ def test_what_is_wrong(torch: Any, tw: Any) -> None:
             ValueError,
             "down_bias has shape",
         ),
-        ((x, w[0], down), {"activation": "silu"}, ValueError, r"has \(n, k\)"),
+        ((x, w[0], down), {"activation": "silu"}, ValueError, r"is \(out features, in features\)"),
         ((x.float(), w, down), {"activation": "silu"}, TypeError, "must be the same"),
         ((x.int(), w.int(), down.int()), {"activation": "silu"}, TypeError, "are supported"),
         ((x, w.detach().numpy(), down), {"activation": "silu"}, TypeError, r"not a torch\.Tensor"),

@@ -216,7 +216,7 @@ def test_files(tmp_path: Path) -> None:
     [
         ("out", "it takes NAME=EXPRESSION or NAME=FILE.npy"),
         ("out == x", "it takes NAME=EXPRESSION"),
-        ("oot = x", "oot is no array; did you mean out?"),
+        ("oot = x", "oot is no array; did you mean out? There are "),
         ("n = x", "n is no array; there are x, y, i, out"),
         ("out = x +", "is no expression"),
         ("out = z", "z is no argument; there are x, y"),

@@ -132,6 +132,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a character it lacks is replaced by "?"
             stream.reconfigure(errors="replace")
+    if os.environ.get("COLUMNS", "").strip("0") == "":  # rich would print nothing in no columns
+        os.environ.pop("COLUMNS", None)
     with ended_at_once() as interruptible:
         try:
             code = _answer(words, interruptible)
@@ -199,6 +201,8 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
 
 def _of_the_system(error: OSError) -> str:
     """Return what the system refused and for which file, without the number of the error."""
+    if error.errno == errno.ENOENT and error.filename is None:
+        return "the working directory is gone; change to another one"
     if error.filename is None or not error.strerror:
         return str(error)
     name = error.filename  # a number, of a file that is open

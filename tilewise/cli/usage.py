@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
+from itertools import pairwise
 from typing import Any
 
 NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "number": "a number"}
@@ -74,6 +75,8 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     # Words of click, which typer contains: "argument(s)" or "arguments" by version.
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", text)
     if extra:
+        if option := _without_value(error, words):
+            return f"{option} is given no value"
         return f"{extra[1]!r} is more than `tilewise {command}` takes"
     return str(text)
 
@@ -147,6 +150,16 @@ def _label(parameter: Any) -> str:
 def _help(error: Any) -> str:
     text = getattr(getattr(error, "param", None), "help", None) or ""
     return f": {text[0].lower()}{text[1:].rstrip('.')}" if text else ""
+
+
+def _without_value(error: Any, words: Sequence[str]) -> str:
+    """Return the option that took the next option's name for its value; empty if none did."""
+    takes = {name: not each.is_flag for each in _parameters(error)
+             if each.param_type_name == "option" for name in each.opts}  # fmt: skip
+    for option, value in pairwise(words):
+        if takes.get(option) and value in takes:
+            return option
+    return ""
 
 
 def _given(error: Any, words: Sequence[str]) -> str | None:

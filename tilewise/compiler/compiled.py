@@ -70,6 +70,26 @@ class Variable:
 
 
 @dataclass(frozen=True)
+class Shape:
+    """The shape of a shared array, as far as it is certain.
+
+    Attributes
+    ----------
+    element : int
+        The size of an element in bytes.
+    extents : tuple of int
+        The extent of each dimension; empty for a single value, and if they are not certain.
+    values : int
+        The number of values in an element: 1, or those of a vector type as ``float4``; 0 if the
+        type is not one of CUDA C++'s own.
+    """
+
+    element: int
+    extents: tuple[int, ...]
+    values: int
+
+
+@dataclass(frozen=True)
 class Compiled:
     """A compiled kernel.
 
@@ -115,6 +135,9 @@ class Compiled:
         was given as PTX.
     in_python : bool
         Whether the kernel is written in Python, with Numba or Triton.
+    shapes : tuple of (str, Shape)
+        The shapes of shared arrays by their symbols, if the compiler told them and they are not
+        read from the source.
     """
 
     name: str
@@ -134,6 +157,7 @@ class Compiled:
     remarks: tuple[str, ...] = ()
     macros: tuple[str, ...] = ()
     in_python: bool = False
+    shapes: tuple[tuple[str, Shape], ...] = ()
 
     def __repr__(self) -> str:
         return f"Compiled({self.name!r}, {self.arch!r}, {self.file!r}, {self.resources!r})"

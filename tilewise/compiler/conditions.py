@@ -19,7 +19,7 @@ from tilewise.compiler.expressions import names_in, value_of
 CUT = "\0"
 """Marks, in the text that :func:`kept` returns, a directive whose condition can't be decided."""
 Bodies = Mapping[str, Sequence[str | None]]
-"""The bodies that each macro without parameters may have; None if it may be undefined."""
+"""The bodies that each macro may have, as :func:`.value_of` takes them; None if it has none."""
 # Raw strings, comments, strings and character literals.
 _LEFT_OUT = re.compile(
     r"R\"(\w*)\(.*?\)\1\"|//[^\n]*|/\*.*?(?:\*/|\Z)"
@@ -139,14 +139,14 @@ class _Preprocessor:
     Attributes
     ----------
     bodies : dict of str to tuple of str
-        The bodies that each macro without parameters may have.
+        The bodies that each macro may have; the key of one with parameters ends in a bracket.
     """
 
     def __init__(self, given: Mapping[str, str], is_whole: bool) -> None:
-        self.bodies: dict[str, tuple[str, ...]] = {
-            name: (body,) for name, body in given.items() if "(" not in name
-        }
-        self._with_parameters = {name.partition("(")[0] for name in given if "(" in name}
+        self.bodies: dict[str, tuple[str, ...]] = {}
+        for each, body in given.items():
+            name, bracket, parameters = each.partition("(")
+            self.bodies[name + bracket] = (f"{parameters} {body}" if bracket else body,)
         self._unsure: set[str] = set()  # macros that may be undefined
         self._is_whole = is_whole  # whether nothing else may have defined macros
         self._levels: list[_Level] = []
@@ -154,8 +154,10 @@ class _Preprocessor:
     @property
     def possible(self) -> Bodies:
         """The bodies of the macros here, and None for those that may be undefined."""
-        unsure = {name: (*self.bodies[name], None) for name in self._unsure & self.bodies.keys()}
-        return {**self.bodies, **unsure}
+        return {
+            key: (*bodies, None) if key.rstrip("(") in self._unsure else bodies
+            for key, bodies in self.bodies.items()
+        }
 
     @property
     def is_kept(self) -> bool | None:
@@ -195,7 +197,7 @@ class _Preprocessor:
             name = re.match(r"[\w$]*", rest)
             known = self._is_defined(name[0] if name else "")
             return None if known is None else known == (word == "ifdef")
-        if names_in(rest, self.bodies) & self._unsure:
+        if {key.rstrip("(") for key in names_in(rest, self.bodies)} & self._unsure:
             return None
         every = choices([rest], self.bodies)
         found = {value_of(rest, each, self._is_defined) for each in every or ()}
@@ -205,7 +207,7 @@ class _Preprocessor:
     def _is_defined(self, name: str) -> bool | None:
         if name in self._unsure:
             return None
-        if name in self.bodies or name in self._with_parameters:
+        if name in self.bodies or f"{name}(" in self.bodies:
             return True
         return False if self._is_whole and not _OF_NVRTC.match(name) else None
 
@@ -215,12 +217,11 @@ class _Preprocessor:
         if word in ("include", "include_next", "import"):
             self._is_whole = False
         if word == "pragma" and "_macro" in rest:  # push_macro, pop_macro
-            self._unsure |= self.bodies.keys() | self._with_parameters
-        name, arguments, body = re.match(r"([\w$]*)(\(?)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
+            self._unsure |= {key.rstrip("(") for key in self.bodies}
+        name, bracket, body = re.match(r"([\w$]*)(\(?)(.*)", rest, re.DOTALL).groups()  # type: ignore[union-attr]
         if word == "undef":
             if is_kept:
-                self.bodies.pop(name, None)
-                self._with_parameters.discard(name)
+                self._forget(name)
                 self._unsure.discard(name)
             elif self._is_defined(name) is not False:
                 self._unsure.add(name)
@@ -231,8 +232,11 @@ class _Preprocessor:
         if self._is_defined(name) is not True:
             self._unsure.add(name)
         self._define({name})
-        if arguments:
-            self._with_parameters.add(name)
-            return
-        others = () if is_kept else self.bodies.get(name, ())
-        self.bodies[name] = tuple(dict.fromkeys((*others, body.strip())))
+        if is_kept:
+            self._forget(name)
+        key = name + bracket
+        self.bodies[key] = tuple(dict.fromkeys((*self.bodies.get(key, ()), body.strip())))
+
+    def _forget(self, name: str) -> None:
+        for key in (name, f"{name}("):
+            self.bodies.pop(key, None)

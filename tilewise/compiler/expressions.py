@@ -41,10 +41,10 @@ def value_of(
     Parameters
     ----------
     expression : str
-        Numbers, macros without parameters, ``sizeof`` of a type, casts to integers, and C++'s
-        operators.
+        Numbers, macros, ``sizeof`` of a type, casts to integers, and C++'s operators.
     macros : mapping of str to str
-        The bodies of the macros.
+        The bodies of the macros; of one with parameters, by its name and a bracket, the parameters
+        and the body: ``{"TWICE(": "x) 2 * (x)"}``.
     is_defined : callable, optional
         For the condition of an ``#if``: whether a macro is defined, None if that is not known. A
         name that is no macro is 0 there; in other expressions it has no value.
@@ -53,6 +53,8 @@ def value_of(
     --------
     >>> value_of("N > 8 ? N + 1 : 0x10", {"N": "2 * 6"})
     13
+    >>> value_of("TWICE(N + 1)", {"N": "2", "TWICE(": "x) 2 * (x)"})
+    6
     """
     try:
         return _Parser(replaced(expression, macros), is_defined).whole()
@@ -72,14 +74,15 @@ def replaced(text: str, macros: Mapping[str, str]) -> list[str]:
 
 
 def names_in(expression: str, macros: Mapping[str, Sequence[str | None]]) -> set[str]:
-    """Return the macros that an expression names, itself or by the bodies of others."""
+    """Return the keys of macros that an expression names, itself or by the bodies of others."""
     found: set[str] = set()
     waiting = [expression]
     while waiting:
         for name in _NAME.findall(waiting.pop()):
-            if name in macros and name not in found:
-                found.add(name)
-                waiting += [body for body in macros[name] if body is not None]
+            for key in (name, f"{name}("):
+                if key in macros and key not in found:
+                    found.add(key)
+                    waiting += [body for body in macros[key] if body is not None]
     return found
 
 
@@ -89,17 +92,53 @@ def _replaced(
     if len(expanding) > _DEEPEST:
         raise ValueError("macros are too deep")
     out: list[str] = []
-    for token in tokens:
+    at = 0
+    while at < len(tokens):
+        token = tokens[at]
+        at += 1
         budget[0] -= 1
         if budget[0] < 0:
             raise ValueError("the expression is too long")
         is_asked = out[-1:] == ["defined"] or out[-2:] == ["defined", "("]
-        if token in macros and token not in expanding and not is_asked:
+        if token in expanding or is_asked:
+            out.append(token)
+        elif tokens[at : at + 1] == ["("] and f"{token}(" in macros:
+            arguments, at = _arguments(tokens, at)
+            arguments = [_replaced(each, macros, expanding, budget) for each in arguments]
+            body = _filled(macros[f"{token}("], arguments)
+            out += _replaced(body, macros, expanding | {token}, budget)
+        elif token in macros:
             body = _TOKEN.findall(macros[token])
             out += _replaced(body, macros, expanding | {token}, budget)
         else:
             out.append(token)
     return out
+
+
+def _arguments(tokens: Sequence[str], at: int) -> tuple[list[list[str]], int]:
+    """Return the arguments of a macro, whose bracket opens at ``at``, and the place after them."""
+    found: list[list[str]] = [[]]
+    depth = 1
+    for place in range(at + 1, len(tokens)):
+        token = tokens[place]
+        depth += (token == "(") - (token == ")")
+        if depth == 0:
+            return found, place + 1
+        if token == "," and depth == 1:
+            found.append([])
+        else:
+            found[-1].append(token)
+    raise ValueError("a bracket is not closed")
+
+
+def _filled(macro: str, arguments: list[list[str]]) -> list[str]:
+    """Return the body of a macro with arguments in place of its parameters."""
+    names, _, body = macro.partition(")")
+    parameters = [each.strip() for each in names.split(",")]
+    if len(parameters) != len(arguments) or "..." in names or "#" in body:
+        raise ValueError("a macro that is not replaced here")
+    given = dict(zip(parameters, arguments, strict=True))
+    return [each for token in _TOKEN.findall(body) for each in given.get(token, [token])]
 
 
 class _Parser:

@@ -17,6 +17,7 @@ from pathlib import Path
 from tilewise.compiler import left_out, nvrtc, symbols
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.options import defined
 from tilewise.compiler.source import part as parts
 from tilewise.compiler.source.declarations import Declaration
@@ -116,7 +117,7 @@ def matching(files: Files, asked: Wanted) -> list[KernelDeclaration]:
     exact = [each for each in files.kernels if each.name == asked.path]
     found = exact or [each for each in files.kernels if each.name.endswith(f"::{asked.path}")]
     if not found:  # a symbol
-        plain = symbols.demangle(asked.path).partition("<")[0]
+        plain = demangle(asked.path).partition("<")[0]
         found = [each for each in files.kernels if each.name == plain]
     if asked.types is not None:
         found = [each for each in found if each.types == asked.types]
@@ -207,7 +208,8 @@ def nearest(path: str, kernels: Sequence[KernelDeclaration]) -> str:
 def _example(path: str, files: Files) -> str:
     """Return an instance of a template, if possible one from the source."""
     there = (name for found in instances(files).values() for name in found)
-    return next((n for n in there if n.partition("<")[0].endswith(path)), f"{path}<...> filled in")
+    dots = f"{path}<...> with arguments in the place of the dots"
+    return next((n for n in there if n.partition("<")[0].endswith(path)), dots)
 
 
 class _Search:

@@ -200,7 +200,10 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
         return f"{file} has no kernel called {name!r}; it has no kernel (__global__ function)"
     message = f"{file} has no kernel called {name!r}; it has {', '.join(there)}"
     if f"{name}<...>" in there:
-        message += f". {name} is a template: ask for an instance, such as {name}<...> filled in"
+        message += (
+            f". {name} is a template, {symbols.template_of(source, name)}: ask for an instance, "
+            f"{name}<...> with arguments in the place of the dots"
+        )
     return message
 
 

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from tilewise.compiler.compiled import Compiled, Parameter
 from tilewise.compiler.extract import matching, wanted
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.source.instances import split_list
 from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import read
-from tilewise.compiler.symbols import demangle
 from tilewise.errors import ParserMissingError
 
 _LEFT_OUT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tilewise.compiler.compiled import Compiled
+from tilewise.compiler.compiled import Compiled, Shape
 from tilewise.compiler.conditions import CUT, Bodies, choices, kept
+from tilewise.compiler.enclosing import Enclosing
 from tilewise.compiler.expressions import replaced, value_of
+from tilewise.compiler.mangled import demangle, function_of, plain_name
 from tilewise.compiler.type_names import components_of, is_integer, size_of
 
 _SHARED = "__shared__"
@@ -24,26 +26,6 @@ _FIRST_NAME = re.compile(r"[\w$]+\s*(?:\[[^\]]*\]\s*)*$")
 _HIDDEN = re.compile(rf"(?:#|%:)[ \t]*define\b[^\n]*\b{_SHARED}\b")
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The shape of a shared array, as far as it is certain.
-
-    Attributes
-    ----------
-    element : int
-        The size of an element in bytes.
-    extents : tuple of int
-        The extent of each dimension; empty for a single value, and if they are not certain.
-    values : int
-        The number of values in an element: 1, or those of a vector type as ``float4``; 0 if the
-        type is not one of CUDA C++'s own.
-    """
-
-    element: int
-    extents: tuple[int, ...]
-    values: int
-
-
 def shape_of(
     source: str,
     name: str,
@@ -52,11 +34,12 @@ def shape_of(
     *,
     is_dynamic: bool = False,
     is_whole: bool = True,
+    function: str = "",
 ) -> Shape | None:
     """Return the shape of the shared array ``name`` that has ``size`` bytes.
 
-    All declarations of this name that may be compiled and may have this size are compared: what
-    they differ in is not certain.
+    All declarations of this name that may be compiled, in this function, and may have this size are
+    compared: what they differ in is not certain.
 
     Parameters
     ----------
@@ -72,6 +55,9 @@ def shape_of(
         Whether it is dynamic shared memory, whose first extent follows from the size.
     is_whole : bool
         Whether no others were given to the compiler.
+    function : str
+        The function that declares the array, with the arguments of its template:
+        ``"many<8>"``; empty if it is not known.
 
     Returns
     -------
@@ -82,6 +68,9 @@ def shape_of(
     --------
     >>> shape_of("__shared__ double s[T], t[4][T];", "t", 4 * 8 * 8, {"T": "8"})
     Shape(element=8, extents=(4, 8), values=1)
+    >>> shape_of("template <int N> void f() { __shared__ int s[N][4]; }", "s", 32, {},
+    ...          function="f<2>")
+    Shape(element=4, extents=(2, 4), values=1)
     """
     if _HIDDEN.search(re.sub(r"\\\r?\n", " ", source)) or _SHARED in " ".join(macros.values()):
         return None  # a macro may declare an array of this name, too
@@ -89,15 +78,19 @@ def shape_of(
     text, defined = kept(source, _SHARED, macros, is_whole=is_whole)
     # Dynamic shared memory is not checked by its size, so what another scope declares won't do.
     names: Bodies = {}
+    around = Enclosing(text, source, "" if is_dynamic else function)
     if not is_dynamic:
-        constants = _constants(*kept(source, _CONSTANT, macros, is_whole=is_whole))
+        constants = _constants(*kept(source, _CONSTANT, macros, is_whole=is_whole), around)
         names = {**_aliases(text), **constants}
-    for kind, extents, place in _declarations(text, name):
+    declared = list(_declarations(text, name))
+    inside = [each for each in declared if around.may_be_inside(each[3], defined[each[2]])]
+    for kind, extents, number, place in inside or declared:
         if CUT in "".join([kind, *extents]):
             return None
         if (extents[:1] == [""]) != is_dynamic:
             continue
-        chosen = choices([kind, *extents], {**names, **defined[place]})
+        given = _of_template(around, place)
+        chosen = choices([kind, *extents], {**names, **given, **defined[number]})
         if chosen is None:
             return None
         for values in chosen:
@@ -111,9 +104,12 @@ def shape_of(
 
 
 def of_compiled(
-    compiled: Compiled, name: str, size: int, *, is_dynamic: bool = False
+    compiled: Compiled, symbol: str, size: int, *, is_dynamic: bool = False
 ) -> Shape | None:
-    """Return the :func:`shape_of` a shared array of a compiled kernel."""
+    """Return the :func:`shape_of` a shared array of a compiled kernel, by its symbol in PTX.
+
+    It is as the kernel's compiler told it, if it did.
+    """
     given = (macro.partition("=") for macro in compiled.macros)
     macros = {each: value if mark else "1" for each, mark, value in given}
     if not compiled.is_ptx:
@@ -122,30 +118,35 @@ def of_compiled(
             "__CUDACC__": "1", "__CUDACC_RTC__": "1",
             **({"__CUDA_ARCH__": f"{architecture[0]}0"} if architecture else {}), **macros,
         }  # fmt: skip
+    for each, shape in compiled.shapes:
+        if each == symbol:
+            return replace(shape, extents=(size // shape.element,)) if is_dynamic else shape
+    function = demangle(function_of(symbol))
     return shape_of(
-        compiled.source, name, size, macros, is_dynamic=is_dynamic, is_whole=not compiled.is_ptx
-    )
+        compiled.source, plain_name(symbol), size, macros, is_dynamic=is_dynamic,
+        is_whole=not compiled.is_ptx, function="" if function.startswith("_Z") else function,
+    )  # fmt: skip
 
 
-def _declarations(text: str, name: str) -> Iterator[tuple[str, list[str], int]]:
-    """Yield the type, the extents and the place of each declaration of a shared variable.
+def _declarations(text: str, name: str) -> Iterator[tuple[str, list[str], int, int]]:
+    """Yield the type, the extents, the number and the place of each declaration of a variable.
 
     Type and extents are text; the first extent of dynamic shared memory is empty, and one that is
-    :data:`CUT` stands for a declaration that is not read. The place is the index of its
-    ``__shared__`` among all of the text.
+    :data:`CUT` stands for a declaration that is not read. The number is that of its ``__shared__``
+    among all of the text, at whose end it has its place.
     """
     own = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])\s*((?:\[[^\]]*\]\s*)*)([,=]|$)?")
-    for place, found in enumerate(re.finditer(rf"\b{_SHARED}\b", text)):
+    for number, found in enumerate(re.finditer(rf"\b{_SHARED}\b", text)):
         end = text.find(";", found.end())
         statement = text[found.end() : len(text) if end < 0 else end]
         if "{" in statement:
-            yield "", [CUT], place
+            yield "", [CUT], number, found.end()
         elif declared := own.search(statement):
             before = statement[: declared.start()]
             kind = _FIRST_NAME.sub("", before.partition(",")[0]) if "," in before else before
             kind += "*" * before.rstrip().endswith("*")
             extents = [each.strip() for each in re.findall(r"\[([^\]]*)\]", declared[1])]
-            yield kind, extents if declared[2] is not None else [CUT], place
+            yield kind, extents if declared[2] is not None else [CUT], number, found.end()
 
 
 def _fitting(
@@ -183,23 +184,48 @@ def _plain_size(kind: str, values: Mapping[str, str]) -> tuple[int | None, int]:
     return element, 0 if element is None else components_of(type)
 
 
-def _constants(text: str, macros: Sequence[Bodies]) -> dict[str, tuple[str | None, ...]]:
+def _of_template(around: Enclosing, place: int) -> dict[str, tuple[str | None, ...]]:
+    """Return the value of each template parameter at a place; None if it is not certain."""
+    found: dict[str, tuple[str | None, ...]] = {}
+    for name, (type, value) in around.arguments(place).items():
+        if type in ("typename", "class"):
+            found[name] = (value,)
+        elif type == "bool":
+            found[name] = (value if value in ("true", "false") else None,)
+        else:
+            number = int(value) if re.fullmatch(r"-?\d+", value) else None
+            words = [word for word in type.split() if word != "const"]
+            found[name] = (_as_constant(number, words),)
+    return found
+
+
+def _constants(
+    text: str, macros: Sequence[Bodies], around: Enclosing
+) -> dict[str, tuple[str | None, ...]]:
     """Return the values that each constant integer of a text may have; None if it is not certain.
+
+    Those of other functions than the one that is asked for are left out.
 
     Parameters
     ----------
     text : str
     macros : sequence of mapping
         The macros at each ``constexpr`` and ``const``, as :func:`.kept` returns them.
+    around : Enclosing
     """
     found: dict[str, tuple[str | None, ...]] = {}
     places: set[int] = set()
     for there, word in zip(macros, re.finditer(rf"\b(?:{_CONSTANT})\b", text), strict=True):
         statement = text[word.end() : word.end() + _LONGEST]
         type: list[str] = []
+        is_outside = not around.may_be_inside(word.end(), there)
+        given = _of_template(around, word.end())
         for each in _INITIALISED.finditer(re.split("[;{}]", statement, maxsplit=1)[0]):
+            if is_outside:
+                places.add(word.end() + each.start(2))
+                continue
             type = [word for word in each[1].split() if word not in _NO_TYPE] or type
-            every = choices([each[3]], {**found, **there})
+            every = choices([each[3]], {**found, **given, **there})
             values = [_as_constant(value_of(each[3], one), type) for one in every or ()]
             found[each[2]] = tuple(dict.fromkeys((*found.get(each[2], ()), *(values or [None]))))
             places.add(word.end() + each.start(2))

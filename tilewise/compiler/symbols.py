@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tilewise.compiler.compiled import Variable
+from tilewise.compiler.mangled import demangle
 from tilewise.counted import Resources
 from tilewise.errors import CompileError
 
@@ -24,12 +25,6 @@ _VARIABLE = re.compile(
     r"((?:\[\d{1,18}\])*)(?=\s*[;=])",
     re.MULTILINE,
 )
-_BUILTIN = {
-    "v": "void", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char",
-    "s": "short", "t": "unsigned short", "i": "int", "j": "unsigned", "l": "long",
-    "m": "unsigned long", "x": "long long", "y": "unsigned long long", "f": "float",
-    "d": "double",
-}  # fmt: skip
 
 
 def entries(ptx: str) -> tuple[str, ...]:
@@ -113,6 +108,14 @@ def kernels(source: str, ptx: str) -> list[str]:
     return sorted(dict.fromkeys(names))
 
 
+def template_of(source: str, name: str) -> str:
+    """Return the parameters of a template of kernels, as ``"<int N>"``; empty if there is none."""
+    for template, found in _GLOBAL.findall(_without_comments(source)):
+        if found == name and template:
+            return " ".join(template.split()).removeprefix("template").strip()
+    return ""
+
+
 def kernel_around(source: str, line: int) -> str:
     """Return the kernel whose definition contains a line, from 1; empty if there is none."""
     plain = re.sub(
@@ -148,56 +151,6 @@ def is_instance(name: str, source: str) -> bool:
 
 def _without_comments(source: str) -> str:
     return re.sub(r"//[^\n]*|/\*.*?(?:\*/|\Z)", " ", source, flags=re.DOTALL)
-
-
-def demangle(symbol: str) -> str:
-    """Return a function's C++ name without arguments; ``symbol`` if these few rules don't suffice.
-
-    The rules are those of the Itanium C++ ABI, 5.1, for nested names, and template arguments that
-    are built-in types or integers.
-    """
-    if symbol.startswith("_ZZ"):  # the variable of a function
-        inside = re.search(r"E(\d+)(\w+?)(?:_\d+)?$", symbol)
-        return inside[2][: int(inside[1])] if inside else symbol
-    match = re.fullmatch(r"_Z(N?)[rVKL]*(.*)", symbol)
-    if not match:
-        return symbol
-    rest, parts = match[2], []
-    while (size := re.match(r"\d+", rest := rest.removeprefix("L"))) is not None:
-        length, rest = int(size[0]), rest[size.end() :]
-        name, rest = rest[:length], rest[length:]
-        if not name.startswith("_INTERNAL_"):  # a namespace of NVRTC's own
-            parts.append("(anonymous namespace)" if name.startswith("_GLOBAL__N_") else name)
-        if rest.startswith("I"):
-            arguments, rest = _template_arguments(rest[1:])
-            if arguments is None:
-                return symbol
-            parts[-1] += f"<{', '.join(arguments)}>"
-        if not match[1]:
-            break
-    if match[1] and not rest.startswith("E"):
-        return symbol  # an operator, or a constructor
-    return "::".join(parts) or symbol
-
-
-def _template_arguments(rest: str) -> tuple[list[str] | None, str]:
-    arguments: list[str] = []
-    while rest and not rest.startswith("E"):
-        if literal := re.match(r"L([a-z])(n?)(\d+)E", rest):
-            kind, minus, digits = literal.groups()
-            value = ("false", "true")[digits == "1"] if kind == "b" else digits
-            arguments.append(("-" if minus else "") + value)
-            rest = rest[literal.end() :]
-        elif rest[0] in _BUILTIN:
-            arguments.append(_BUILTIN[rest[0]])
-            rest = rest[1:]
-        elif named := re.match(r"\d+", rest):
-            end = named.end() + int(named[0])
-            arguments.append(rest[named.end() : end])
-            rest = rest[end:]
-        else:
-            return None, rest
-    return arguments, rest[1:]
 
 
 def resources(log: str, cubin: bytes, symbol: str) -> Resources:

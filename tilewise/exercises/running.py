@@ -6,7 +6,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -239,14 +239,21 @@ def _launched(exercise: Exercise, compiled: Compiled, case: Case, clock: Clock) 
             "emulator", DEFAULT_ARCH, compiled, asked, grace=_GRACE, confirms=False
         )
     except CheckError as error:
-        return Outcome(case, None, "a fault stopped the launch", findings=error.findings)
-    except LimitError as error:
-        at = f"at line {error.line}, " if error.line else ""
-        told_of = f"{at}{error.what}: it takes more than {told(error.limit, error.value)}"
-        return Outcome(case, None, told_of, line=error.line, is_stopped=True)
+        return replace(_ended(case, error.stopped or error), findings=error.findings)
     except (TilewiseError, ValueError, TypeError) as error:
-        return Outcome(case, None, str(error))
+        return _ended(case, error)
     return _judged(case, report, before)
+
+
+def _ended(case: Case, error: Exception) -> Outcome:
+    """Return the outcome of a launch that an error ended."""
+    if isinstance(error, CheckError):
+        return Outcome(case, None, "a fault stopped the launch")
+    if not isinstance(error, LimitError):
+        return Outcome(case, None, str(error))
+    at = f"at line {error.line}, " if error.line else ""
+    told_of = f"{at}{error.what}: it takes more than {told(error.limit, error.value)}"
+    return Outcome(case, None, told_of, line=error.line, is_stopped=True)
 
 
 def _judged(

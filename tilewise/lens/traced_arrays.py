@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import Compiled
-from tilewise.compiler.shared_arrays import Shape, of_compiled
+from tilewise.compiler.compiled import Shape
+from tilewise.compiler.shared_arrays import of_compiled
 from tilewise.devices.emulator import Emulator, EmulatorArray
-from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.devices.emulator.ptx.program import Program
 from tilewise.lens.sentences import FLAT, Place, Shared
 from tilewise.lens.steps import plain_numbers
 from tilewise.pointer import Pointer
@@ -97,7 +98,7 @@ def shared_arrays(
     for name, offset in sorted(program.shared_offsets.items(), key=lambda item: item[1]):
         size = program.shared_sizes.get(name)
         held = dynamic if size is None else size
-        shape = of_compiled(compiled, plain_name(name), held, is_dynamic=size is None)
+        shape = of_compiled(compiled, name, held, is_dynamic=size is None)
         if shape is None or not _is_drawn(shape, dtype):
             shape = Shape(4 if dtype is None else dtype.itemsize, (), 0)
         components = 1 if _is_cell(shape, dtype) else shape.values

@@ -16,7 +16,7 @@ from tilewise.compiler.ptx.linking import linked, undefined
 from tilewise.compiler.ptx.text import split
 from tilewise.devices import limits
 from tilewise.errors import CompileError
-from tilewise.numba import linking
+from tilewise.numba import linking, shared_arrays
 from tilewise.numba.packages import numba
 from tilewise.python_kernels import sources
 
@@ -105,7 +105,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     options, function = dispatcher.targetoptions, dispatcher.py_func
     capability = divmod(limits.compute_capability(arch), 10)
     try:
-        with _for(capability) as libraries:
+        with _for(capability) as libraries, shared_arrays.noted():
             ptx, _ = cuda.compile(
                 function, types, device=False, abi="numba", lineinfo=True, output="ptx",
                 cc=capability, fastmath=options.get("fastmath", False),
@@ -114,6 +114,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
         ptx = linked(ptx, linking.needed(ptx, libraries[-1], options.get("link") or ()))
     except (errors.NumbaError, nvvm.NvvmError, NotImplementedError, CompileError) as error:
         raise CompileError(f"{function.__name__}: {error}") from error
+    ptx, shapes = shared_arrays.renamed(ptx)
     module = split(ptx)
     if (call := undefined(module, module.kernels[0])) is not None:
         raise CompileError(
@@ -123,4 +124,5 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
         )
     file = function.__code__.co_filename
     source = sources.shown(file), sources.text(file)
-    return replace(given(ptx, arch=arch, source=source), name=function.__name__)
+    compiled = given(ptx, arch=arch, source=source)
+    return replace(compiled, name=function.__name__, shapes=tuple(shapes.items()))

@@ -191,10 +191,9 @@ def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> 
         index = place_of(name, names)
         if index is None:
             near = get_close_matches(name, names, 1)
-            meant = f"; did you mean {near[0]}?" if near else ""
+            has = f"did you mean {near[0]}? It has" if near else "it has"
             raise ValueError(
-                f"{compiled.name} has no parameter {name!r}{meant}; it has "
-                f"{', '.join(names) or 'none'}"
+                f"{compiled.name} has no parameter {name!r}; {has} {', '.join(names) or 'none'}"
             )
         if index in given:
             raise ValueError(f"argument {names[index]} is given twice")

@@ -112,8 +112,8 @@ def plan(
     kind, *parts = text.split(":")
     if kind not in KINDS:
         near = get_close_matches(kind, KINDS, 1)
-        meant = f"; did you mean {near[0]}?" if near and parts else ""
-        raise ValueError(f"{what} is {text!r}, which is no array{meant}; it takes {FORMS}")
+        takes = f"did you mean {near[0]}? It takes" if near and parts else "it takes"
+        raise ValueError(f"{what} is {text!r}, which is no array; {takes} {FORMS}")
     if not parts or not parts[0]:
         raise ValueError(f"{what} is {text!r}, which has no shape; write {KINDS[kind]}")
     options = dict(part.split("=", 1) for part in parts[1:] if "=" in part)
@@ -177,8 +177,8 @@ def dtype_of(name: str, what: str) -> np.dtype[Any]:
     if name not in DTYPES:
         alike = {"float": "float32", "double": "float64", "half": "float16", "int": "int32"}
         near = [alike[name]] if name in alike else get_close_matches(name, DTYPES, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(f"{what}: {name!r} is no dtype{meant}; there are {', '.join(DTYPES)}")
+        there = f"did you mean {near[0]}? There are" if near else "there are"
+        raise ValueError(f"{what}: {name!r} is no dtype; {there} {', '.join(DTYPES)}")
     if name == "bfloat16":
         try:
             found: np.dtype[Any] = np.dtype(importlib.import_module("ml_dtypes").bfloat16)

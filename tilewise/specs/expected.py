@@ -153,10 +153,8 @@ def parse(text: str, values: Mapping[str, Any], names: Sequence[str] = ()) -> Ex
     name = name if place is None else names[place]
     if name not in arrays:
         near = get_close_matches(name, arrays, 1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        raise ValueError(
-            f"{what}: {name} is no array{meant}; there are {', '.join(arrays) or 'none'}"
-        )
+        there = f"did you mean {near[0]}? There are" if near else "there are"
+        raise ValueError(f"{what}: {name} is no array; {there} {', '.join(arrays) or 'none'}")
     array = values[name]
     error = None
     if of_file := _FILE.fullmatch(right):

@@ -25,7 +25,13 @@ from tilewise.torch.call_cache import (
 )
 from tilewise.torch.column_sums import column_sums
 from tilewise.torch.gradient import Sides
-from tilewise.torch.linear_operator import BIASED, OPERATOR, WITH_ANY_BIAS, check_features
+from tilewise.torch.linear_operator import (
+    BIASED,
+    OPERATOR,
+    WITH_ANY_BIAS,
+    check_features,
+    check_weight,
+)
 from tilewise.torch.operator import check_tensors, matmul, overridden, route_of_plain
 from tilewise.torch.transformed import is_batched, is_legacy_batched, pytorch_matmul
 
@@ -116,6 +122,7 @@ def check(x: Tensor, weight: Tensor, bias: Tensor | None, is_cast: bool = False)
         if given is None:
             raise TypeError(f"{what} is None, not a torch.Tensor")
     check_tensors((("x", x), ("weight", weight), ("bias", bias)))
+    check_weight("weight", weight)
     check_features(x, "weight", weight)
     if bias is None:
         return

@@ -78,11 +78,18 @@ def _kernel(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return result
 
 
-def check_features(x: Tensor, name: str, weight: Tensor) -> None:
-    """Raise ValueError if X does not have the features that a layer's weight takes."""
-    shape = tuple(weight.shape)
+def check_weight(name: str, weight: Tensor) -> None:
+    """Raise ValueError if a layer's weight is no matrix."""
     if weight.ndim != 2:
-        raise ValueError(f"{name} has shape {shape}; a linear layer's has (n, k)")
+        raise ValueError(
+            f"{name} has shape {tuple(weight.shape)}; a linear layer's is (out features, in "
+            "features)"
+        )
+
+
+def check_features(x: Tensor, name: str, weight: Tensor) -> None:
+    """Raise ValueError if X does not have the features that a layer's weight, a matrix, takes."""
+    shape = tuple(weight.shape)
     if not x.ndim:
         raise ValueError(f"x has no dimension; {name} with shape {shape} takes {shape[1]} features")
     if x.shape[-1] != shape[1]:
@@ -94,6 +101,7 @@ def check_features(x: Tensor, name: str, weight: Tensor) -> None:
 
 def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
     """Raise an error if shapes, dtypes or devices don't fit a linear layer."""
+    check_weight("weight", weight)
     check_features(x, "weight", weight)
     result_of(x, [weight.mT], None, None, None)
     for name, each in (("weight", weight), ("bias", bias)):

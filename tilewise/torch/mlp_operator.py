@@ -23,7 +23,7 @@ from tilewise.epilogue.written import KEPT, read
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.call_cache import CallCache, with_cache
 from tilewise.torch.fused_operator import result_of
-from tilewise.torch.linear_operator import check_features
+from tilewise.torch.linear_operator import check_features, check_weight
 from tilewise.torch.mlp_backward import OPERATOR as BACKWARD
 from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
 from tilewise.torch.operator_cache import OperatorCaches
@@ -100,8 +100,7 @@ def check(layers: Layers) -> None:
                 f"x is on {x.device} and {name} on {each.device}; they must be on one device"
             )
     for name, each in named[1:]:
-        if each.ndim != 2:
-            raise ValueError(f"{name} has shape {tuple(each.shape)}; a linear layer's has (n, k)")
+        check_weight(name, each)
         if each.dtype != x.dtype:
             raise TypeError(f"x has dtype {x.dtype} and {name} {each.dtype}; they must be the same")
     check_features(x, "weight[0]", weights[0])
@@ -111,8 +110,8 @@ def check(layers: Layers) -> None:
     hidden = weights[0].shape[0]
     if down.shape[1] != hidden:
         raise ValueError(
-            f"down has shape {tuple(down.shape)}; by the first weight it should have {hidden} "
-            "columns"
+            f"down with shape {tuple(down.shape)}, that is (out features, in features), takes "
+            f"{down.shape[1]} features; weight[0] gives {hidden}"
         )
     lengths = [hidden] * len(biases) + [down.shape[0]]
     for (name, each), n in zip(of_biases, lengths if down_bias is not None else lengths[:-1],

@@ -16,7 +16,7 @@ from tilewise.compiler.machine_code import Disassembly
 from tilewise.compiler.ptx import assembler
 from tilewise.devices import Device
 from tilewise.devices.emulated import emulator as emulator_of
-from tilewise.devices.emulator import device
+from tilewise.devices.emulator import programs
 from tilewise.kernel import Kernel
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_90a", "sm_100", "sm_120")
@@ -146,7 +146,7 @@ def of_machine_code(monkeypatch: pytest.MonkeyPatch, *lanes: str) -> str:
     made = Disassembly(tuple(replace(one, lanes=each) for each in lanes))
     monkeypatch.setattr(sass, "disassemble", lambda _: made)
     x = np.zeros(32, np.int32)
-    monkeypatch.setattr(device, "_programs", OrderedDict())  # with what was read of a kernel
+    monkeypatch.setattr(programs, "_known", OrderedDict())  # with what was read of a kernel
     report = kernel.launch(1, 32, (32, x.copy(), x, x.copy()), device="emulator")
     assert report.counters is not None
     assert report.counters.global_atomic_sectors == (2 if lanes == ("one",) * 4 else 64)

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from tilewise.compiler.mangled import plain_name
 from tilewise.devices.emulator import Emulator
 from tilewise.devices.emulator.matrices.held import Held
-from tilewise.devices.emulator.ptx.program import plain_name
 from tilewise.devices.emulator.recording.events import NOWHERE, Event, Recording
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch

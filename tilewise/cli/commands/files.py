@@ -18,8 +18,10 @@ class Where(StrEnum):
 
 
 def multiply(
-    a: Annotated[Path, typer.Argument(metavar="A.npy", help="m x k.")],
-    b: Annotated[Path, typer.Argument(metavar="B.npy", help="k x n, of A's dtype.")],
+    a: Annotated[Path, typer.Argument(metavar="A.npy", help="m x k.", readable=False)],
+    b: Annotated[
+        Path, typer.Argument(metavar="B.npy", help="k x n, of A's dtype.", readable=False)
+    ],
     out: Annotated[
         Path,
         typer.Option("--out", "-o", metavar="C.npy", help="Where the product goes."),

@@ -29,7 +29,10 @@ Include = Annotated[
 Define = Annotated[
     list[str] | None,
     typer.Option(
-        "-D", metavar="NAME[=VALUE]", help="A macro for FILE.cu, as -D TILE=16; may be given again."
+        "-D",
+        "--define",
+        metavar="NAME[=VALUE]",
+        help="A macro for FILE.cu, as -D TILE=16; may be given again.",
     ),
 ]
 Undefine = Annotated[
@@ -60,7 +63,7 @@ _COUNTS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9}
 _UNITS = {"seconds": {"": 1}, "instructions": _COUNTS, "memory": _BYTES, "output": _BYTES}
 """The factor of a letter after a limit's number, in either case."""
 _TAKES = {
-    "seconds": "a number of seconds, as seconds=10",
+    "seconds": "a number of seconds above 0, as seconds=10",
     "instructions": "a count; K, M and G are 10^3, 10^6 and 10^9, as instructions=5M",
     "memory": "bytes; K, M and G are 2^10, 2^20 and 2^30, as memory=2G",
     "output": "bytes; K, M and G are 2^10, 2^20 and 2^30, as output=64K",

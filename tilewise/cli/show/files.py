@@ -11,7 +11,7 @@ from tilewise.shown import duration, plural
 from tilewise.sizes import shown
 
 if TYPE_CHECKING:
-    from tilewise.files.multiply import FileProduct
+    from tilewise.files.result import FileProduct
 
 
 def multiplied(found: FileProduct) -> None:

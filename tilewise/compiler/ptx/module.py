@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tilewise.compiler import symbols
 from tilewise.compiler.compiled import Parameter
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.ptx.lines import Numbered, as_they_were_written, with_own_lines
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.text import Split, split
@@ -90,7 +90,7 @@ def entries(text: str, file: str = NO_FILE) -> tuple[Entry, ...]:
         If it, or a kernel's parameters, can't be read.
     """
     module = module_of(text, file).split
-    names = [symbols.demangle(symbol) for symbol in module.kernels]
+    names = [demangle(symbol) for symbol in module.kernels]
     found = []
     for symbol, name in zip(module.kernels, names, strict=True):
         body = module.functions[symbol]
@@ -164,7 +164,7 @@ def _symbol(module: Split, name: str | None, file: str) -> str:
         raise CompileError(f"{file} has {_listed(there)}; say which")
     if name in there:
         return name
-    plain = [symbol for symbol in there if symbols.demangle(symbol) == name]
+    plain = [symbol for symbol in there if demangle(symbol) == name]
     if len(plain) == 1:
         return plain[0]
     if plain:
@@ -175,6 +175,6 @@ def _symbol(module: Split, name: str | None, file: str) -> str:
 def _listed(there: tuple[str, ...]) -> str:
     if not there:
         return "no kernel (.entry)"
-    shown = [symbols.demangle(symbol) for symbol in there[:20]]
+    shown = [demangle(symbol) for symbol in there[:20]]
     more = f" and {len(there) - 20} more" if len(there) > 20 else ""
     return f"{', '.join(shown)}{more}"

@@ -11,10 +11,10 @@ from pathlib import Path
 from tilewise.compiler import names
 from tilewise.compiler.compiled import Parameter
 from tilewise.compiler.declared import fits, type_of
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.text import Split
 from tilewise.compiler.source_files import MOST_BYTES
-from tilewise.compiler.symbols import demangle
 from tilewise.targets import SUFFIXES
 
 _LOC = re.compile(

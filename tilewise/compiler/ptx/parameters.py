@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from tilewise.compiler import symbols
 from tilewise.compiler.compiled import Variable
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.ptx.text import Split, shortened
 from tilewise.errors import CompileError
 
@@ -63,7 +63,7 @@ def variables(module: Split) -> tuple[Variable, ...]:
             size *= int(extent)
         name = match["name"]
         space = _SPACES[match["space"]]
-        found.append(Variable(symbols.demangle(name), name, space, size))
+        found.append(Variable(demangle(name), name, space, size))
     return tuple(found)
 
 

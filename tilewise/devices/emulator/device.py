@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,28 +16,28 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.counted import Confirmation, Resources
 from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
+from tilewise.devices.emulator import programs
 from tilewise.devices.emulator.checks.happens_before import batch_limit
 from tilewise.devices.emulator.copies.tensor_maps import encode
 from tilewise.devices.emulator.counting.counters import count
-from tilewise.devices.emulator.counting.rules import Rules
-from tilewise.devices.emulator.machine import Machine, Setup
+from tilewise.devices.emulator.machine import Machine
 from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import GlobalMemory
 from tilewise.devices.emulator.memory.image import Image
 from tilewise.devices.emulator.memory.module import EmulatorModule
 from tilewise.devices.emulator.memory.shapes import SharedShapes
-from tilewise.devices.emulator.ptx.parser import parse
 from tilewise.devices.emulator.ptx.program import Program
 from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.recording.batches import batches
 from tilewise.devices.emulator.recording.events import MOST_EVENTS, Recording, check_blocks
 from tilewise.devices.emulator.recording.recorder import Recorder
 from tilewise.devices.emulator.sampling.sample import UnlikeBlocksError, sample
+from tilewise.devices.emulator.setup import Setup
 from tilewise.devices.emulator.synchronisation import clusters
 from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
-from tilewise.errors import TilewiseError
+from tilewise.errors import CheckError, TilewiseError
 from tilewise.launch import Alike, Launch, LaunchReport, Module
 from tilewise.limits import NO_LIMITS
 from tilewise.places import Dim3
@@ -48,24 +46,6 @@ __all__ = ["Emulator", "EmulatorArray", "UnlikeBlocksError"]
 
 LANES = 16384
 """The number of lanes of a batch: registers of this many lanes stay in a core's cache."""
-_PROGRAMS = 128
-
-
-class _Known:
-    """A program, and how its accesses are counted, which is found where a launch counts."""
-
-    def __init__(self, compiled: Compiled) -> None:
-        self.program = Program(parse(compiled.ptx), compiled.symbol)
-        self._compiled = compiled
-
-    @cached_property
-    def rules(self) -> Rules:
-        return Rules.of(self.program, self._compiled)
-
-
-_programs: OrderedDict[tuple[str, str, bytes], _Known] = OrderedDict()
-"""The programs that any emulator launched last."""
-_lock = threading.Lock()
 
 
 class Emulator:
@@ -110,7 +90,7 @@ class Emulator:
 
     def module(self, compiled: Compiled) -> EmulatorModule:
         """Return the variables of a kernel's module, as the source initializes them."""
-        return EmulatorModule(self._memory, self._known(compiled).program, compiled)
+        return EmulatorModule(self._memory, programs.of(compiled).program, compiled)
 
     def launch(self, compiled: Compiled, launch: Launch) -> LaunchReport:
         """Run every block, check, and count if the launch is to be counted.
@@ -255,7 +235,7 @@ class Emulator:
             budget = Budget(launch.limits or NO_LIMITS, compiled.file)
             if launch.after_fault:
                 at_first = partial(budget.end_after_finding, launch.after_fault)
-        known = self._known(compiled)
+        known = programs.of(compiled)
         program, rules = known.program, known.rules if is_counting else None
         if budget is not None:
             budget.check_time()
@@ -307,14 +287,16 @@ class Emulator:
                     alike = run(machine, launch, cluster)
                     if machine.global_races is not None:
                         machine.global_races.finish()
+            except CheckError:
+                raise
             except TilewiseError as error:
-                faults.raise_found(error)
+                machine.raise_found(error)
                 raise
             except MemoryError:
                 if budget is None or budget.limits.memory is None:
                     raise
                 exceeded = budget.exceeded("memory")
-                faults.raise_found(exceeded)
+                machine.raise_found(exceeded)
                 raise exceeded from None
             faults.raise_found()
             if not is_mapping:
@@ -371,17 +353,6 @@ class Emulator:
         """Return the most threads a block, as the kernel's bounds and its registers allow."""
         bound = program.kernel.most_threads or limits.MAX_THREADS
         return min(bound, occupancy.most_threads(self.arch, compiled.resources.registers))
-
-    def _known(self, compiled: Compiled) -> _Known:
-        # Different assemblers make different machine code of one PTX.
-        key = (compiled.ptx, compiled.symbol, compiled.cubin)
-        with _lock:
-            if key not in _programs:
-                _programs[key] = _Known(compiled)
-                if len(_programs) > _PROGRAMS:
-                    _programs.popitem(last=False)
-            _programs.move_to_end(key)
-            return _programs[key]
 
     def _run(self, machine: Machine, launch: Launch, cluster: Dim3) -> tuple[Alike, ...]:
         grid, block = launch.grid, launch.block

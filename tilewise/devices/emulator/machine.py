@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 
 import numpy as np
 
@@ -23,17 +23,15 @@ from tilewise.devices.emulator.checks.undefined import Undefined
 from tilewise.devices.emulator.checks.unwritten import only_copied
 from tilewise.devices.emulator.copies.cp_async import Copies
 from tilewise.devices.emulator.copies.transfers import Watcher
-from tilewise.devices.emulator.counting.rules import Rules
 from tilewise.devices.emulator.instructions.build import build
 from tilewise.devices.emulator.instructions.calls import Calls
-from tilewise.devices.emulator.memory.global_memory import Allocation, GlobalMemory
-from tilewise.devices.emulator.memory.shapes import SharedShapes
+from tilewise.devices.emulator.memory.global_memory import Allocation
 from tilewise.devices.emulator.memory.storage import Storage
 from tilewise.devices.emulator.ptx.program import Program
-from tilewise.devices.emulator.ptx.sources import Sources
 from tilewise.devices.emulator.ptx.syntax import Symbol
 from tilewise.devices.emulator.sampling.footprint import Footprints
 from tilewise.devices.emulator.sampling.tracker import Tracker
+from tilewise.devices.emulator.setup import Setup
 from tilewise.devices.emulator.synchronisation.barriers import Barriers
 from tilewise.devices.emulator.synchronisation.bypasses import Bypasses
 from tilewise.devices.emulator.synchronisation.clusters import Clusters
@@ -41,12 +39,12 @@ from tilewise.devices.emulator.synchronisation.mbarriers import Mbarriers
 from tilewise.devices.emulator.synchronisation.meetings import Meetings
 from tilewise.devices.emulator.synchronisation.spinning import Spinning
 from tilewise.devices.emulator.synchronisation.warpgroups import Warpgroups
-from tilewise.devices.emulator.threads.budget import STRETCH, Budget
-from tilewise.devices.emulator.threads.faults import Faults, Place
+from tilewise.devices.emulator.threads.budget import STRETCH
+from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Geometry, Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
 from tilewise.devices.emulator.threads.registers import Registers
-from tilewise.errors import BarrierError
+from tilewise.errors import BarrierError, CheckError, TilewiseError
 
 PATIENCE = 256
 """The polls (atomics, volatile and acquiring loads) of one group, while others wait, after which
@@ -61,31 +59,6 @@ PATTERN_BYTES = 1 << 27
 """The bytes of the patterns of shared addresses that are kept because they are shifts of
 another's.
 """
-
-
-@dataclass
-class Setup:
-    """The inputs of a machine for one launch."""
-
-    memory: GlobalMemory
-    parameters: bytes
-    symbols: dict[str, int]
-    dynamic_shared: int
-    rules: Rules | None
-    """The rules by which accesses are counted; None if they are not counted."""
-    faults: Faults
-    sources: Sources
-    shapes: SharedShapes
-    in_python: bool
-    """Whether the kernel is written in Python."""
-    is_checking: bool
-    print: Callable[[str], None]
-    is_mapping: bool = False
-    whole: Geometry | None = None
-    """The whole grid, where races in global memory are looked for."""
-    budget: Budget | None = None
-    workspace: int = 0
-    """The address of a cooperative launch's workspace; 0 for any other launch."""
 
 
 class Machine:
@@ -269,6 +242,17 @@ class Machine:
             budget.count(self)
         if self.is_checking:
             self.races.end()
+
+    def raise_found(self, error: TilewiseError) -> None:
+        """Raise all findings, if there are any, of a launch that an error ended before its end.
+
+        Races among what was done since the last barriers have not been looked for then, nor those
+        in global memory.
+        """
+        with suppress(CheckError, MemoryError):
+            for check in self.race_checks:
+                check.cut()
+        self.faults.raise_found(error)
 
     def _steps(self) -> None:
         # Polls since other blocks had a turn, how many they may be, and how many lanes ran then.

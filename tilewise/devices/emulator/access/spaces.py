@@ -217,7 +217,8 @@ class Shared:
         bits = np.dtype(f"u{self.dtype.itemsize}")
         stands = view[pattern.gather].view(bits)
         meant = np.ascontiguousarray(np.broadcast_to(values, stands.shape)).view(bits)
-        differs: npt.NDArray[np.bool_] = (stands != meant).reshape(len(stands), -1).any(axis=1)
+        unlike = (stands != meant).reshape(len(stands), self.count)
+        differs: npt.NDArray[np.bool_] = unlike.any(axis=1)
         return differs
 
     def _check_agreement(self, pattern: SharedPattern, view: Data, values: Data) -> None:

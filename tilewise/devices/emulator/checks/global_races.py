@@ -36,6 +36,7 @@ from tilewise.devices.emulator.checks.log import (
     Item,
     Names,
     Sync,
+    beginning,
     block_names,
     granule_of,
     warp_names,
@@ -202,6 +203,11 @@ class GlobalRaces:
             self.machine.faults.remark(f"races in global memory were not looked for: {error}")
             return
         replay.run()
+
+    def cut(self) -> None:
+        """Replay the log of a launch that is cut."""
+        self._log = beginning(self._log)
+        self.finish()
 
     def _ordered(self, accesses: list[Access]) -> tuple[list[Item], dict[int, Same]]:
         """Return the log with the order of atomics and volatile accesses.

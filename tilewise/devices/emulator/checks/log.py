@@ -49,6 +49,8 @@ VERBS = {
 Names = npt.NDArray[np.int64]
 """The variables by which an instruction's lanes are ordered, one for each lane."""
 _MOST = 4096
+_ITEM = 512  # the lanes whose accesses are replayed in the time that an item takes by itself
+_MOST_REPLAYED = 1 << 21  # the lanes, and those that items stand for: a second at most
 _WORD = 4
 
 
@@ -127,6 +129,19 @@ class Sync:
 
 
 Item = Access | Sync
+
+
+def beginning(log: Sequence[Item]) -> list[Item]:
+    """Return a log's first items, which are replayed where a limit ended the launch.
+
+    The log of an endless loop is long, and all turns of the loop are alike.
+    """
+    taken = 0
+    for number, item in enumerate(log):
+        taken += _ITEM + len(item.lanes)
+        if taken > _MOST_REPLAYED:
+            return list(log[:number])
+    return list(log)
 
 
 def granule_of(log: Sequence[Item]) -> int:

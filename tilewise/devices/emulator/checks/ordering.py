@@ -77,6 +77,9 @@ class Ordering(LastAccesses):
                 int(lane),
             )
 
+    def cut(self) -> None:
+        """Do nothing where the launch is cut: each access was checked when it was made."""
+
     def reached(self, op: Op, lanes: Index, rows: Index) -> None:
         """Record that lanes access something in the shared memory of the blocks in ``rows``."""
         geometry = self.machine.geometry

@@ -38,6 +38,7 @@ from tilewise.devices.emulator.checks.log import (
     Item,
     Items,
     Names,
+    beginning,
     block_names,
     granule_of,
     warp_names,
@@ -176,6 +177,11 @@ class Races:
         log, self._log = self._log, []
         same, self._same = self._same, {}
         self._look(log, same)
+
+    def cut(self) -> None:
+        """Look for races in what was done since the last barriers, where the launch is cut."""
+        self._log = beginning(self._log)
+        self.end()
 
     # What is found
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.ptx.linking import is_system
-from tilewise.compiler.symbols import demangle
 from tilewise.devices.emulator.instructions.printf import (
     argument_places,
     count_arguments,

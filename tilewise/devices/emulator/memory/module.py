@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewise.compiler import Compiled
 from tilewise.compiler import Variable as Declared
-from tilewise.compiler.symbols import demangle
+from tilewise.compiler.mangled import demangle
 from tilewise.devices.emulator.memory.arrays import EmulatorArray
 from tilewise.devices.emulator.memory.global_memory import UNWRITTEN, Allocation, GlobalMemory
 from tilewise.devices.emulator.memory.storage import Bytes

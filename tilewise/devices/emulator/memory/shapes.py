@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from tilewise.compiler import Compiled
-from tilewise.compiler.shared_arrays import Shape, of_compiled
+from tilewise.compiler.compiled import Shape
+from tilewise.compiler.shared_arrays import of_compiled
 from tilewise.compiler.type_names import COMPONENTS
-from tilewise.devices.emulator.ptx.program import Program, plain_name
+from tilewise.devices.emulator.ptx.program import Program
 from tilewise.shown import index_of
 
 
@@ -65,7 +66,7 @@ class SharedShapes:
         if symbol not in self._known:
             size = self._program.shared_sizes.get(symbol)
             self._known[symbol] = of_compiled(
-                self._compiled, plain_name(symbol), self._dynamic if size is None else size,
+                self._compiled, symbol, self._dynamic if size is None else size,
                 is_dynamic=size is None,
             )  # fmt: skip
         return self._known[symbol]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import bisect
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from tilewise.compiler.symbols import demangle
+from tilewise.compiler.mangled import demangle, function_of, plain_name
 from tilewise.devices.emulator.ptx.syntax import (
     Address,
     Function,
@@ -22,10 +21,6 @@ from tilewise.devices.emulator.ptx.syntax import (
 RESERVED_BYTES = 1024
 """The bytes of each block's shared memory that the system keeps (CUDA Programming Guide, "Compute
 Capabilities": 1 KB a block from 8.0 on).
-"""
-_MANGLED = re.compile(r"L[a-z]n?\d+E|[ST][0-9A-Z]*_|A\d+_|Dv\d+_|__?\d+_?|(?P<length>[1-9]\d*)|.")
-"""A regular expression of a mangled symbol's parts: a part that has digits and is no name (template
-arguments, substitutions, extents, discriminators), the length of a name, or one more letter.
 """
 FUNCTION_ADDRESS = 0x1000
 """The address of the first instruction; no function has the address 0."""
@@ -294,23 +289,5 @@ def _repeated(names: Mapping[str, str]) -> list[str]:
 
 def _with_function(symbol: str) -> str:
     """Return a variable's name after its function's: ``_ZZ1fILi4EEvvE1t`` is ``f<4>::t``."""
-    name = plain_name(symbol)
-    inside = re.match(rf"_Z(Z.+)E{len(name)}{re.escape(name)}(?:_\w+)?$", symbol)
-    return f"{demangle(f'_{inside[1]}')}::{name}" if inside else name
-
-
-def plain_name(symbol: str) -> str:
-    """Return a variable's name as in the source: ``_ZZ5tiledE2sa`` is ``sa``.
-
-    It is the last name of the Itanium C++ ABI's mangling; literal template arguments are no names.
-    """
-    symbol = symbol.partition("@")[0]
-    name, at = symbol, 2
-    while symbol.startswith("_Z") and at < len(symbol):
-        token = _MANGLED.match(symbol, at)
-        assert token is not None
-        at = token.end()
-        if token["length"]:
-            start, at = at, at + int(token["length"])
-            name = symbol[start:at]
-    return name
+    name, function = plain_name(symbol), function_of(symbol)
+    return f"{demangle(function)}::{name}" if function else name

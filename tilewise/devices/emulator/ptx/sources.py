@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tilewise.compiler.symbols import demangle
+from tilewise.compiler.mangled import demangle
 from tilewise.devices.emulator.ptx.syntax import Instruction
 
 _OF_NVRTC = "__nv_nvrtc_builtin_header.h"  # it names the working directory as its folder

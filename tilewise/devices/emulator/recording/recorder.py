@@ -5,7 +5,6 @@ A recorder wraps the machine's instructions; without a recorder, nothing is wrap
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -119,8 +118,10 @@ class Recorder:
         found = {row: Recording(self.machine.program, block) for row, block in rows.items()}
         self._recordings, self._lanes = found, dict.fromkeys(rows, 0)
         try:
-            with contextlib.suppress(_EnoughError):
+            try:
                 self.machine.run(geometry)
+            except _EnoughError:
+                self.machine.races.cut()
         except CheckError as error:
             fault, row = (None, -1) if self._noted is None else self._noted.fault(error)
             if row not in found:

@@ -13,6 +13,7 @@ from tilewise.errors import (
     CheckError,
     MemoryAccessError,
     RaceError,
+    TilewiseError,
     UninitializedReadError,
 )
 from tilewise.launch import Finding
@@ -220,15 +221,15 @@ class Faults:
         if self._at_first is not None and len(self._found) == 1:
             self._at_first()
 
-    def raise_found(self, error: Exception | None = None) -> None:
-        """Raise all findings, if there are any and the launch continued after the first.
+    def raise_found(self, error: TilewiseError | None = None) -> None:
+        """Raise all findings, if there are any and no report will have them.
 
         Parameters
         ----------
-        error : Exception, optional
-            The error that ended the launch, whose message comes behind the findings.
+        error : TilewiseError, optional
+            The error that ended the launch, if it has no report for that reason.
         """
-        if self._at_first is not None and self._found:
+        has_report = error is None and self._at_first is None
+        if self._found and not has_report:
             findings = self.findings
-            stopped = "" if error is None else str(error)
-            raise _ERRORS[findings[0].kind](findings, stopped) from None
+            raise _ERRORS[findings[0].kind](findings, error) from None

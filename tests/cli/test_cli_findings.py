@@ -1,0 +1,90 @@
+"""What the checks find, as ``tilewise run`` and ``tilewise profile`` tell it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import Tilewise, caller
+from signatures import SOURCE
+
+from tilewise.devices import Device
+
+
+@pytest.fixture
+def tilewise(
+    capsys: pytest.CaptureFixture[str],
+    emulator: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Tilewise:
+    """Call the command line on the emulator, in a folder with kernels in ``k.cu``."""
+    monkeypatch.chdir(tmp_path)
+    Path("k.cu").write_text(SOURCE)
+    return caller(capsys, emulator, monkeypatch)
+
+
+def test_findings_are_exit_code_1(tilewise: Tilewise) -> None:
+    words = ("run", "k.cu:saxpy", "--grid", 1, "--block", 32, "--args", 8, 1, "zeros:8", "empty:8")
+    found = tilewise(*words)
+    assert found.code == 1
+    assert "k.cu:5: uninitialised: thread (0, 0, 0)" in found.err
+    assert "y[0]" in found.err
+    document = tilewise(*words, "--json").json
+    assert document["kind"] == "UninitializedReadError"
+    assert document["findings"][0]["array"] == "y"
+
+
+FAULTS = """extern "C" __global__ void faults(const int* bound, float* x) {
+    __shared__ float s[64];
+    s[threadIdx.x] = x[threadIdx.x];
+    x[threadIdx.x] = s[63 - threadIdx.x];
+    x[64 + threadIdx.x] = 1;
+    x[128 + threadIdx.x] = 2;
+    x[192 + threadIdx.x] = 3;
+    x[256 + threadIdx.x] = 4;
+    for (volatile int i = 0; i != bound[0]; i = i + 2)
+        ;
+}
+"""
+
+
+def test_all_findings_are_listed_as_a_profile_lists_them(tilewise: Tilewise) -> None:
+    Path("faults.cu").write_text(FAULTS)
+    words = ("faults.cu:faults", "--grid", 1, "--block", 64, "--args", "zeros:1:int32", "zeros:64")
+    found = tilewise("run", *words)
+    assert found.code == 1
+    assert "out of bounds" in found.err
+    listed = [line.removeprefix("tilewise: ") for line in found.err.splitlines()]
+    assert [line.split(": ")[:2] for line in listed] == [
+        *([f"faults.cu:{line}", "out of bounds"] for line in (5, 6, 7, 8)),
+        ["faults.cu:4", "race"],
+    ]
+    told = " ".join(tilewise("profile", *words).out.split())
+    for line in listed:
+        assert f"found: {line}" in told
+    document = tilewise("run", *words, "--json").json
+    assert [each["line"] for each in document["findings"]] == [5, 6, 7, 8, 4]
+    assert document["error"].splitlines() == listed
+
+
+def test_a_launch_that_does_not_end_after_a_fault_is_stopped(
+    tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.cli.commands.launches.AFTER_FAULT", 0.3)
+    Path("faults.cu").write_text(FAULTS)
+    words = ("run", "faults.cu:faults", "--grid", 1, "--block", 64, "--args", "ones:1:int32")
+    found = tilewise(*words, "zeros:64", "--limit", "seconds=300")
+    assert found.code == 1
+    *listed, last = found.err.splitlines()
+    assert [line.removeprefix("tilewise: ").partition(": ")[0] for line in listed] == [
+        f"faults.cu:{line}" for line in (5, 6, 7, 8, 4)
+    ]
+    assert "the launch was stopped after its first finding: limit of 0.3 seconds" in last
+    profiled = tilewise("profile", *words[1:], "zeros:64", "--limit", "instructions=20000")
+    assert profiled.code == 1
+    *listed, last = profiled.err.splitlines()
+    assert [line.removeprefix("tilewise: ").partition(": ")[0] for line in listed] == [
+        f"faults.cu:{line}" for line in (5, 6, 7, 8, 4)
+    ]
+    assert "the launch was stopped: limit of 20,000 instructions" in last
