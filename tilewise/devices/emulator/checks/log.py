@@ -50,7 +50,7 @@ Names = npt.NDArray[np.int64]
 """The variables by which an instruction's lanes are ordered, one for each lane."""
 _MOST = 4096
 _ITEM = 512  # the lanes whose accesses are replayed in the time that an item takes by itself
-_MOST_REPLAYED = 1 << 21  # the lanes, and those that items stand for: a second at most
+_MOST_REPLAYED = 1 << 21  # such lanes, and _ITEM for each item: a second at most
 _WORD = 4
 
 
