@@ -136,8 +136,8 @@ class Compiled:
     in_python : bool
         Whether the kernel is written in Python, with Numba or Triton.
     shapes : tuple of (str, Shape)
-        The symbols and shapes of shared arrays, if the compiler gives them; others are read from the
-        source.
+        The symbols and shapes of the shared arrays whose shapes the compiler gives; those of other
+        arrays are read from the source.
     """
 
     name: str

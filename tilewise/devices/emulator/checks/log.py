@@ -132,9 +132,9 @@ Item = Access | Sync
 
 
 def beginning(log: Sequence[Item]) -> list[Item]:
-    """Return a log's first items, which are replayed where a limit ended the launch.
+    """Return a log's first items, which are replayed where a launch is cut.
 
-    The log of an endless loop is long, and all turns of the loop are alike.
+    The log of an endless loop is long, and all of its iterations are alike.
     """
     taken = 0
     for number, item in enumerate(log):
