@@ -35,7 +35,7 @@ _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 _WORD = re.compile(r"\w+")
 # The macros that a text defines or undefines; second, those that it defines only as a default.
 _DEFINED = re.compile(
-    r"(?:define|undef)\s+(\w+)|"
+    r"(?:define|undef)(?:\s|/\*(?:[^*]|\*(?!/))*\*/)+(\w+)|"
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*#[ \t]*define[ \t]+\2\b",
     re.MULTILINE,
 )
@@ -119,7 +119,7 @@ def _macros(job: Job, gathered: Gathered, given: Container[str]) -> Iterable[str
     if job.is_shipped:
         texts += _shipped_headers()
     for text in texts:
-        for word, default in _DEFINED.findall(text.replace("\\\n", " ")):
+        for word, default in _DEFINED.findall(re.sub(r"\\\r?\n", "", text)):
             if default not in given:
                 yield word or default
 
