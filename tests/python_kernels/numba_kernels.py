@@ -257,3 +257,6 @@ def größer(x):
     i = cuda.threadIdx.x
     tile[1, i] = x[i]
     x[i] = tile[1, 7 - i]
+
+
+IN_A_FUNCTION = reversing()

@@ -133,7 +133,7 @@ def test_shared_arrays_have_the_names_and_the_dimensions_of_the_source() -> None
 @pytest.mark.parametrize(
     ("kernel", "array"),
     [
-        (kernels.reversing(), r"tile"), (kernels.Kernels.reversing, r"tile"),
+        (kernels.IN_A_FUNCTION, r"tile"), (kernels.Kernels.reversing, r"tile"),
         (kernels.größer, r"_cudapy_smem_\d+"),
     ],
     ids=["in a function", "in a class", "not ASCII"],
