@@ -41,8 +41,9 @@ ROOMS = (
     "copies", "matrices", "instructions", "sampling", "recording", "setup", "machine", "programs",
     "device", "",
 )  # fmt: skip
-"""The rooms of the emulator, and above them the machine, the device and what those two use, in the
-same order."""
+"""The rooms of the emulator; above them, in the same order, the machine, the device, and the
+modules that those two use.
+"""
 
 SLOW = "imported when it is used, so that `import tilewise` and the command line start quickly"
 OPTIONAL = "what it imports needs packages that are optional, as torch"

@@ -107,6 +107,15 @@ def test_the_types_of_the_ladders_small_kernels_are_read(
         ("__global__ void k(real(int) x) {}", {"defines": {"real": "int"}}),
         ("__global__ void k(A(int) x) {}", {"options": ["-DA(x)=long"]}),
         (DEFAULT + "__global__ void k(real x) {}", {}),
+        ("#define/**/int long\n__global__ void k(int x) {}", {}),
+        (
+            "#define /* a * of\n a line */ real float\n__global__ void k(real x) {}",
+            {"defines": {"real": "double"}},
+        ),
+        (
+            "#def\\\nine real float\n__global__ void k(real x) {}",
+            {"defines": {"real": "double"}},
+        ),
         ("// " + DEFAULT[:-7] + "__global__ void k(real x) {}", {"defines": {"real": "short"}}),
         (
             DEFAULT + "#define real float\n__global__ void k(real x) {}",

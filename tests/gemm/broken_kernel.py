@@ -1,4 +1,4 @@
-"""The Hopper kernel with a word of its source changed, so that checks have a fault to find."""
+"""The Hopper kernel with a part of its source changed, so that checks have a fault to find."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tilewise.kernel import SOURCES, Kernel
 
 
 def broken(tmp_path: Path, plan: Plan, old: str, new: str) -> Plan:
-    """The plan with a word of its kernel changed."""
+    """The plan with a part of its kernel's source changed."""
     for folder in ("gemm", "ptx"):
         shutil.copytree(SOURCES / folder, tmp_path / folder)
     gemm = tmp_path / "gemm"

@@ -326,8 +326,10 @@ def test_nothing_before_a_matrix_is_read(device: Device, is_k_major: bool, ahead
 
 
 def every_tiles_and_layout() -> Iterator[Any]:
-    """Every sixth one of the tiles but the largest, A and B both K-major or both not, in turn; the
-    others are thorough."""
+    """Every sixth one of the tiles but the largest; the others are thorough.
+
+    In turn, A and B are both K-major, or neither is.
+    """
     layouts = ((False, False), (False, True), (True, False), (True, True))
     for at, tiles in enumerate(TILES):
         for which, layout in enumerate(layouts):

@@ -227,3 +227,36 @@ def unordered(x, out):
     out[i] += tile[1, 7 - i]
     out[i] += values[1, 1 - i // 4, 3]
     out[i] += reversed_here(x, i)
+
+
+def reversing():
+    """A kernel whose qualified name is not a symbol of PTX."""
+
+    @cuda.jit
+    def inner(x):
+        tile = cuda.shared.array((4, 8), numba.float32)
+        i = cuda.threadIdx.x
+        tile[1, i] = x[i]
+        x[i] = tile[1, 7 - i]
+
+    return inner
+
+
+class Kernels:
+    @cuda.jit
+    def reversing(x):
+        tile = cuda.shared.array((4, 8), numba.float32)
+        i = cuda.threadIdx.x
+        tile[1, i] = x[i]
+        x[i] = tile[1, 7 - i]
+
+
+@cuda.jit
+def größer(x):
+    tile = cuda.shared.array((4, 8), numba.float32)
+    i = cuda.threadIdx.x
+    tile[1, i] = x[i]
+    x[i] = tile[1, 7 - i]
+
+
+IN_A_FUNCTION = reversing()

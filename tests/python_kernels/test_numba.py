@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +128,33 @@ def test_shared_arrays_have_the_names_and_the_dimensions_of_the_source() -> None
         "reversed_here::values": {15},
         "unordered::part (1)": {(1, 0), (1, 3)}, "unordered::part (2)": {(0, 1), (3, 1)},
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kernel", "array"),
+    [
+        (kernels.IN_A_FUNCTION, r"tile"), (kernels.Kernels.reversing, r"tile"),
+        (kernels.größer, r"_cudapy_smem_\d+"),
+    ],
+    ids=["in a function", "in a class", "not ASCII"],
+)  # fmt: skip
+def test_a_shared_array_of_a_function_whose_name_ptx_does_not_take(kernel: Any, array: str) -> None:
+    x = random(8)
+    report = tilewise.numba.launch(kernel[1, 8], x, device="emulator", checks="collect")
+    (found,) = report.findings
+    assert re.fullmatch(array, found.array or "")
+    assert found.index == (1, 7)
+
+
+def test_a_shared_array_of_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, cell = inspect.getsource(kernels.reversing), "<ipython-input-3>"
+    lines = source.splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, cell, (len(source), None, lines, cell))
+    names = dict(vars(kernels))
+    exec(compile(source, cell, "exec"), names)
+    kernel = names["reversing"]()
+    report = tilewise.numba.launch(kernel[1, 8], random(8), device="emulator", checks="collect")
+    assert [each.array for each in report.findings] == ["tile"]
 
 
 def test_constant_and_local_arrays_and_functions(where: Device) -> None:

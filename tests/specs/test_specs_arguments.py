@@ -139,7 +139,7 @@ GOOD = ("n=8", "a=2", "x=zeros:8", "y=zeros:8")
         (("1", "2", "zeros:1", "zeros:1", "5"), "and 5 are given: '5' is too many"),
         (("n=8", "2", "zeros:8", "zeros:8"), "'2' has no name, and stands behind"),
         ((*GOOD, "n=9"), "argument n is given twice"),
-        ((*GOOD[:3], "yy=zeros:8"), "no parameter 'yy'; did you mean y? It has n, "),
+        ((*GOOD[:3], "yy=zeros:8"), "no parameter 'yy'; did you mean y? The kernel has n, "),
         (("n=1<<31", *GOOD[1:]), "n (int) is 1<<31 = 2147483648, which does not fit int: it takes"),
         (("n=1.5", *GOOD[1:]), "argument n (int) is '1.5' = 1.5; it takes a whole number"),
         (("n=eight", *GOOD[1:]), "eight stands for no number"),
@@ -254,7 +254,7 @@ def test_parameters_without_a_name_are_called_by_their_places() -> None:
     for texts in (("8", "zeros:8", "arg2=null", "3=1"), ("0=8", "1=zeros:8", "2=null", "3=1")):
         assert parse(of, texts).numbers == {"_arg0": 8, "arg0": 1}
     for wrong in ("4=1", "12345=1", "\u0663=1", "arg9=1"):
-        with pytest.raises(ValueError, match=r"k has no parameter '.*t has _arg0, x, arg2, arg0"):
+        with pytest.raises(ValueError, match=r"k has no parameter '.* has _arg0, x, arg2, arg0"):
             parse(of, ["8", "zeros:8", "null", wrong])
     with pytest.raises(ValueError, match="argument x is given twice"):
         parse(of, ["8", "zeros:8", "1=null"])

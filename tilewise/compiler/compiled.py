@@ -136,8 +136,8 @@ class Compiled:
     in_python : bool
         Whether the kernel is written in Python, with Numba or Triton.
     shapes : tuple of (str, Shape)
-        The shapes of shared arrays by their symbols, if the compiler told them and they are not
-        read from the source.
+        The symbols and shapes of the shared arrays whose shapes the compiler gives; those of other
+        arrays are read from the source.
     """
 
     name: str
@@ -198,7 +198,7 @@ def _variables(rows: Iterable[Sequence[Any]]) -> tuple[Variable, ...]:
     )
 
 
-# A product's launch on a GPU needs neither; a kernel has 40 variables, as constants are variables
-# too. Set here, for in the class they would look like defaults.
+# A product's launch on a GPU needs neither, and a kernel may have 40 variables, because constants
+# are variables too. They are set here, because in the class they would look like defaults.
 setattr(Compiled, "ptx", _Late("ptx", bytes, _inflated))  # noqa: B010
 setattr(Compiled, "variables", _Late("variables", list, _variables))  # noqa: B010

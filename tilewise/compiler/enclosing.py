@@ -1,7 +1,7 @@
 """What encloses a place of a source: a function, and the values of its template's parameters.
 
-Functions and types are told by the text before their braces, without parsing C++; where that does
-not suffice, a place may be in any function, and no parameter has a value.
+Functions and types are recognised by the text before their braces, without parsing C++. Where that
+does not suffice, a place may be in any function, and no parameter has a value.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WITH_PARAMETERS = re.compile(r"(?:#|%:)[ \t]*define[ \t]+([\w$]+)\(")
 
 
 class Enclosing:
-    """What encloses the places of a text, of which those in one function are wanted.
+    """What encloses the places of a text, by which those in one function are found.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Enclosing:
     """
 
     def __init__(self, text: str, source: str, function: str) -> None:
-        # In branches of which it is not known whether they are compiled, braces need not match.
+        # Where it is not known which branches are compiled, braces need not match.
         self._parts = _PART.findall(function) if CUT not in text else []
         self._macros = frozenset(_WITH_PARAMETERS.findall(source))
         self._begins: list[int] = []
@@ -78,7 +78,7 @@ class Enclosing:
         return self._heads[at - 1] if at else ()
 
     def _of_head(self, head: str) -> dict[str, tuple[str, str]] | None:
-        """Return the parameters of one template; None if it is none, or its own are not certain."""
+        """Return a head's template parameters; None if it has none, or they are not certain."""
         begun = list(_TEMPLATE.finditer(head))
         if len(begun) != 1:
             return None
@@ -107,7 +107,7 @@ def _words(text: str) -> set[str]:
 
 
 def _opened(text: str) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield each place from which on other braces are open, and the text before each of them."""
+    """Yield each place where a brace opens or closes, and the text before each open brace."""
     heads: tuple[str, ...] = ()
     last = 0
     for found in _BRACE.finditer(text):

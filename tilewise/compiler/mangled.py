@@ -1,4 +1,4 @@
-"""Names in the source of what a compiler calls by mangled symbols.
+"""The names in the source that a compiler's mangled symbols stand for.
 
 Source: Itanium C++ ABI, 5.1 (external names).
 """

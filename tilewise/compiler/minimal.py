@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterable
 
 OPTION = "--minimal"
-# What is left out begins so, except for the members of its structures. Launches from device code
-# are left out too, a name can be pasted of pieces, and a source can ask for the option's macro.
+# The beginnings of all names that are left out, except for members of structures. Launches from
+# device code are left out too. And ## can paste such a name of pieces, and the option defines a
+# macro that a source can ask for.
 _LEFT_OUT = re.compile(
     r"\b_*(?:cuda|CU(?!DA_ARCH)|(?:nv_)?i?(?:tex|surf)|NV_TEX|libraryProperty|PATCH_LEVEL"
     r"|M(?:AJ|IN)OR_VERSION)|RTC_MINIMAL|<<<|##|%:%:|\?\?="

@@ -33,9 +33,9 @@ _LARGE_SHIPPED = 1 << 13
 """The same for a source that comes with tilewise: NVRTC reads its headers in little time."""
 _TYPE = re.compile(r"(?:\w+ ?)+|\*")
 _WORD = re.compile(r"\w+")
-# The macros that are defined at all events or undefined, and those that get a default.
+# The macros that a text defines or undefines; second, those that it defines only as a default.
 _DEFINED = re.compile(
-    r"(?:define|undef)\s+(\w+)|"
+    r"(?:define|undef)(?:\s|/\*(?:[^*]|\*(?!/))*\*/)+(\w+)|"
     r"^[ \t]*#[ \t]*ifndef[ \t]+(\w+)[ \t]*\n[ \t]*#[ \t]*define[ \t]+\2\b",
     re.MULTILINE,
 )
@@ -68,7 +68,7 @@ def plain_types(job: Job, gathered: Gathered) -> tuple[str, ...] | None:
     spelled, written = _words(types), _words(each.type for each in parameters)
     others = _words(each.text for each in parameters) - written | {kernels[0].base}
     others.update(each.name for each in parameters)
-    # Macros of the options are replaced in types, once, and are to stand nowhere else.
+    # Macros of the options are replaced once, and in types only; nothing else may name them.
     if not (spelled | others).isdisjoint(_names(defined(job.options))):
         return None
     if not (spelled | others | written).isdisjoint(_macros(job, gathered, given)):
@@ -119,7 +119,7 @@ def _macros(job: Job, gathered: Gathered, given: Container[str]) -> Iterable[str
     if job.is_shipped:
         texts += _shipped_headers()
     for text in texts:
-        for word, default in _DEFINED.findall(text.replace("\\\n", " ")):
+        for word, default in _DEFINED.findall(re.sub(r"\\\r?\n", "", text)):
             if default not in given:
                 yield word or default
 

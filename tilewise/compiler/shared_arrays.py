@@ -108,7 +108,7 @@ def of_compiled(
 ) -> Shape | None:
     """Return the :func:`shape_of` a shared array of a compiled kernel, by its symbol in PTX.
 
-    It is as the kernel's compiler told it, if it did.
+    A shape that the kernel's compiler gave is taken as it is.
     """
     given = (macro.partition("=") for macro in compiled.macros)
     macros = {each: value if mark else "1" for each, mark, value in given}
@@ -133,7 +133,7 @@ def _declarations(text: str, name: str) -> Iterator[tuple[str, list[str], int, i
 
     Type and extents are text; the first extent of dynamic shared memory is empty, and one that is
     :data:`CUT` stands for a declaration that is not read. The number is that of its ``__shared__``
-    among all of the text, at whose end it has its place.
+    among all of the text, and the place is where that word ends.
     """
     own = re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])\s*((?:\[[^\]]*\]\s*)*)([,=]|$)?")
     for number, found in enumerate(re.finditer(rf"\b{_SHARED}\b", text)):
@@ -204,7 +204,7 @@ def _constants(
 ) -> dict[str, tuple[str | None, ...]]:
     """Return the values that each constant integer of a text may have; None if it is not certain.
 
-    Those of other functions than the one that is asked for are left out.
+    The constants of functions that do not enclose the array are left out.
 
     Parameters
     ----------

@@ -16,6 +16,7 @@ from tilewise.numba.packages import numba
 from tilewise.python_kernels import sources
 
 _SYMBOL = re.compile(r"\b_cudapy_smem_\d+\b")
+_IN_PTX = re.compile(r"[A-Za-z_]\w*", re.ASCII)  # a name that a symbol of PTX can have
 _SHARED = 3  # NVVM's address space
 
 
@@ -80,10 +81,13 @@ def _array(context: Any, builder: Any, given: Mapping[str, Any]) -> _Array:
     place = dict(builder.debug_metadata.operands)
     function = dict(place["scope"].operands)
     file = dict(function["file"].operands)
+    name = str(file["filename"])
+    # A cell of a notebook, as "<ipython-input-3>", is in no folder.
+    path = name if name.startswith("<") else str(Path(file["directory"]) / name)
     dtype = given["dtype"]
     element = int(context.get_abi_sizeof(context.get_data_type(dtype)))
     return _Array(
-        str(function["name"]), str(Path(file["directory"]) / file["filename"]), int(place["line"]),
+        str(function["name"]), path, int(place["line"]),
         Shape(element, tuple(given["shape"]), 0 if hasattr(dtype, "fields") else 1),
     )  # fmt: skip
 
@@ -91,7 +95,8 @@ def _array(context: Any, builder: Any, given: Mapping[str, Any]) -> _Array:
 def renamed(ptx: str) -> tuple[str, dict[str, Shape]]:
     """Return PTX whose shared arrays have the names of the source, and their shapes by symbol.
 
-    A symbol is mangled as in CUDA C++, so that it names the function too.
+    A symbol is mangled as in CUDA C++, so that it names the function too: ``inner`` of Numba's
+    ``outer.<locals>.inner``. Arrays whose names PTX does not take keep their numbers.
     """
     names: dict[str, str] = {}
     shapes: dict[str, Shape] = {}
@@ -99,9 +104,9 @@ def renamed(ptx: str) -> tuple[str, dict[str, Shape]]:
         array = _arrays.get(symbol)
         if array is None:
             continue
-        name = array.name()
-        if name.isascii() and name and array.function.isascii():
-            plain = f"_ZZ{len(array.function)}{array.function}E{len(name)}{name}"
+        name, function = array.name(), array.function.rpartition(".")[2]
+        if _IN_PTX.fullmatch(name) and _IN_PTX.fullmatch(function):
+            plain = f"_ZZ{len(function)}{function}E{len(name)}{name}"
             others = (f"{plain}_{number}" for number in count())
             names[symbol] = plain if plain not in shapes else next(
                 each for each in others if each not in shapes

@@ -191,7 +191,7 @@ def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> 
         index = place_of(name, names)
         if index is None:
             near = get_close_matches(name, names, 1)
-            has = f"did you mean {near[0]}? It has" if near else "it has"
+            has = f"did you mean {near[0]}? The kernel has" if near else "it has"
             raise ValueError(
                 f"{compiled.name} has no parameter {name!r}; {has} {', '.join(names) or 'none'}"
             )

@@ -1,4 +1,4 @@
-"""The programs that were launched last, so that a launch again does not read their PTX again."""
+"""The programs that were launched last, whose PTX a further launch does not parse again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MOST = 128
 
 
 class Known:
-    """A program, and how its accesses are counted, which is found where a launch counts."""
+    """A program, and the rules for its accesses, which the first launch that counts finds."""
 
     def __init__(self, compiled: Compiled) -> None:
         self.program = Program(parse(compiled.ptx), compiled.symbol)
@@ -31,7 +31,7 @@ _lock = threading.Lock()
 
 
 def of(compiled: Compiled) -> Known:
-    """Return a kernel's program, which any emulator may have launched before."""
+    """Return a kernel's program, parsed now or for an earlier launch of any emulator."""
     # Different assemblers make different machine code of one PTX.
     key = (compiled.ptx, compiled.symbol, compiled.cubin)
     with _lock:

@@ -114,7 +114,7 @@ hopper(
     int warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     u32 ring = shared_address(stages);
     u32 full_at = shared_address(full), empty_at = shared_address(empty);
-    // Of the epilogue, or the staged operand's; behind them the raw ring.
+    // The epilogue's buffers for D, or the staged operand in their place; the raw ring is behind the buffers.
     u32 buffers = ring + STAGES * STAGE_BYTES;
     u32 rank = CLUSTER > 1 ? cluster_rank() : 0;
     u32 below = rank % CLUSTER_M, beside = rank % TILES / CLUSTER_M;  // its place in the cluster: along M, along N

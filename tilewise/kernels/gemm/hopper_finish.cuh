@@ -1,8 +1,8 @@
 // Applies the caller's function of an epilogue to a tile's accumulators, before the stores or as part of them.
 //
 // A step applies the function to FUSED_BLOCKS groups of 8 columns. The loop over the steps is unrolled only where
-// the function is short and no step loads an operand: a tile runs its code once, and fetching more instructions
-// would take longer than running them.
+// the function is short and no step loads an operand. A tile runs unrolled code just once, so that fetching the
+// instructions of a longer function would take more time than running them.
 //
 // 16-bit elements that TMA stores go from the function straight to the warp's buffers (finish_by_tma). Two of the
 // operands are then on chip when the mainloop ends, so that the function does not wait for global memory:
@@ -29,7 +29,7 @@ constexpr int kept_operand() {
 }
 constexpr int KEPT = THROUGH_BUFFERS && !INTERLEAVED ? kept_operand() : -1;
 
-// Whether no step loads or stores anything by itself.
+// Whether no step accesses global memory: all operands are staged or kept, and D is the only result.
 constexpr bool loads_nothing() {
     bool found = true;
 #define ARRAY(i, T, ROW, COLUMN) found = found && (i == STAGED || i == KEPT);
@@ -164,7 +164,7 @@ struct KeptRow {
         if constexpr (KEPT >= 0) {
             const Strided& array = fused.arrays[KEPT];
             const u16* row = (const u16*)array.pointer + batch * array.batch_stride;
-            // A pair is one word where it can be: nothing then waits for it before the function does.
+            // Where pairs are aligned, each is loaded as one word: nothing waits for it before the function needs it.
             const bool is_word = ((u64)row | 2 * (out.n | column)) % 4 == 0;
 #pragma unroll
             for (int i = 0; i < COUNT; ++i) {
@@ -193,9 +193,9 @@ struct KeptRow {
     }
 };
 
-// Computes the elements of D and stores them by TMA, box by box, through the warp's two buffers in turn, of which
-// ``next`` is the one to fill first; or from where the staged operand has landed, which is released by ``free`` and
-// ``release`` (StagedTile::leave). ``of_tile`` is Out for the tile's matrix of a batch.
+// Computes the elements of D and stores them by TMA, box by box: with a staged operand from the place where it has
+// landed, which ``free`` and ``release`` then release (StagedTile::leave), and otherwise through the warp's two
+// buffers in turn, of which ``next`` is the one to fill first. ``of_tile`` is Out for the tile's matrix of a batch.
 template <class Release>
 __device__ inline void finish_by_tma(Sums& sum, const Boxes& boxes, const TensorMap& map, const Out& of_tile,
                                      const Fused& fused, const KeptRow& kept, const StagedTile& staged, int consumer,

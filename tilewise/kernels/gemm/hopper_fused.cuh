@@ -127,8 +127,8 @@ template <typename T, Step ROW, Step COLUMN, int Q> struct Fragment {
 
 constexpr Step step_of_result(Step step) { return step == NOT ? BY_STRIDE : step; }
 
-// What a thread reads for the function: its operands, and C. STAGED and ``KEPT`` are the operands that are not
-// loaded from global memory here but taken from shared memory and from registers (hopper_finish.cuh), or -1.
+// What a thread reads for the function: its operands, and C. Two operands are not loaded from global memory here:
+// STAGED is taken from shared memory, and KEPT from registers (hopper_finish.cuh); each is -1 if there is none.
 template <int Q, int KEPT = -1> struct Operands {
 #define ARRAY(i, T, ROW, COLUMN) Fragment<T, ROW, COLUMN, Q> array##i;
     EPILOGUE_INPUTS

@@ -1,14 +1,14 @@
-// The staged operand: the matrix read by the caller's function that is in shared memory when the function needs it.
+// The staged operand: a matrix that the caller's function reads from shared memory, to which the producer copies it.
 //
-// Behind the k-steps of a tile, the producer copies the operand's elements of the tile to shared memory: with
-// STAGED_APART to memory behind the ring, and otherwise to the next stages of the ring, TAKEN of them. There the
-// consumers replace each element by D's, and store D by TMA from the same place; then they release it. The barrier
-// ``landed`` completes once all elements of a tile are there. Such a stage's barrier ``full`` completes as soon as
-// the copies have begun: with PING_PONG, the other consumer goes past these stages without a look at them, and if
-// that barrier lagged, it would take an older fill of the stage for its own.
+// After the k-steps of a tile, the producer copies the operand's elements of that tile by TMA: with STAGED_APART to
+// memory behind the ring, and otherwise to the next TAKEN stages of the ring. There the consumers replace each
+// element by that of D, and store D by TMA from the same place; then they release it. The barrier ``landed``
+// completes once all elements of a tile are there. The barrier ``full`` of a stage that holds the operand completes
+// as soon as its copies have begun: with PING_PONG, the other consumer goes past these stages without waiting for
+// them, and if ``full`` were behind, it would take an older fill of the stage for its own.
 //
-// STAGED is the operand's number in EPILOGUE_INPUTS; -1 for none. Its elements have 16 bits, it has the layout of
-// D, which is stored by TMA, and its lines are 16-byte aligned.
+// STAGED is the operand's number in EPILOGUE_INPUTS; -1 for none. Its elements have 16 bits, its lines are 16-byte
+// aligned, and it has the layout of D, which is stored by TMA.
 #pragma once
 #include "../ptx/mbarrier.cuh"
 #include "../ptx/named_barrier.cuh"
@@ -29,9 +29,9 @@ struct StagedTile {
     static constexpr int BYTES = 4 * OUT_BYTES;
     static constexpr int BOXES = COUNT * SHARERS, EACH = STAGE_BYTES / BYTES;  // of the tile, of a stage
     static constexpr int TAKEN = STAGED < 0 || STAGED_APART ? 0 : (BOXES + EACH - 1) / EACH;
-    static_assert(EACH >= SHARERS && TAKEN <= STAGES, "a consumer goes from each stage to the next");
-    // The barriers ``landed``, in turn. The producer may be several tiles ahead, but of STAGES tiles the first one's
-    // stages were released before the last one's are filled. Apart, each consumer of its own tiles has its own.
+    static_assert(EACH >= SHARERS && TAKEN <= STAGES, "each stage has boxes of all consumers of the tile");
+    // The number of barriers ``landed``, which tiles use in turn. A tile takes a stage or more of the ring, so that
+    // the producer is less than STAGES tiles ahead. Behind the ring, each consumer of PING_PONG has a barrier.
     static constexpr int BARRIERS = TAKEN ? STAGES : CONSUMERS / SHARERS;
     u32 ring;
     int stage, mine;
@@ -47,12 +47,12 @@ struct StagedTile {
         return at + (box * SHARERS + mine) % EACH * BYTES + warp * OUT_BYTES;
     }
 
-    // Releases what the consumer has finished with once it has replaced ``box``: by ``release(stage)`` the stages,
-    // and by the barrier ``free`` the memory behind the ring.
+    // Called once ``box`` was replaced and its store has begun: releases what the consumer no longer needs, stages by
+    // ``release(stage)``, and the memory behind the ring by the barrier ``free``.
     template <class Release> __device__ void leave(int box, int consumer, int thread, u32 free, Release release) const {
         const int here = stage_of(box), before = box ? stage_of(box - 1) : here;
         if (TAKEN && before < here) {
-            if (thread % 32 == 0) tma_store_wait_group_read<1>();  // what was stored before this box
+            if (thread % 32 == 0) tma_store_wait_group_read<1>();  // all but the store of this box
             named_barrier_sync<128>(1 + consumer);
             for (int taken = before; taken < here; ++taken) release(in_ring(taken));
         }
@@ -83,7 +83,7 @@ struct StagedLoads {
         }
     }
 
-    // To memory of their own.
+    // To the memory behind the ring.
     __device__ void load(u32 to) const {
         mbarrier_arrive_expect_tx(landed, StagedTile::BOXES * StagedTile::BYTES);
 #pragma unroll 1

@@ -50,7 +50,7 @@ Names = npt.NDArray[np.int64]
 """The variables by which an instruction's lanes are ordered, one for each lane."""
 _MOST = 4096
 _ITEM = 512  # the lanes whose accesses are replayed in the time that an item takes by itself
-_MOST_REPLAYED = 1 << 21  # the lanes, and those that items stand for: a second at most
+_MOST_REPLAYED = 1 << 21  # such lanes, and _ITEM for each item: a second at most
 _WORD = 4
 
 
@@ -132,9 +132,9 @@ Item = Access | Sync
 
 
 def beginning(log: Sequence[Item]) -> list[Item]:
-    """Return a log's first items, which are replayed where a limit ended the launch.
+    """Return a log's first items, which are replayed where a launch is cut.
 
-    The log of an endless loop is long, and all turns of the loop are alike.
+    The log of an endless loop is long, and all of its iterations are alike.
     """
     taken = 0
     for number, item in enumerate(log):

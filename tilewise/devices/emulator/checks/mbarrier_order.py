@@ -1,9 +1,9 @@
 """Follow the order that mbarriers give threads, and find waits that an older phase could end.
 
-An arrival leaves at the mbarrier what its thread knows. Who waits for the phase takes that over
-when the phase has ended. Each mbarrier has a clock beside those of the threads: it ticks at every
-bulk copy that completes there, and at every end of a phase. So a thread knows which copies have
-ended, and which phases.
+An arrival leaves at the mbarrier what its thread knows. A thread that waits for the phase takes
+that over when the phase has ended. Each mbarrier has a clock beside those of the threads: it ticks
+at every bulk copy that completes there, and at every end of a phase. So a thread knows which copies
+have ended, and which phases.
 
 A wait by parity is for the current phase or the one before (PTX ISA 9.7.13.15.16), so it can be for
 another phase than was meant, and three things are faults:
@@ -131,10 +131,9 @@ class MbarrierOrder:
         self._order.release(lanes, barrier, self._left)
 
     def issued(self, barrier: Index) -> tuple[Index, Clocks]:
-        """Return the agents of bulk copies that complete at barriers, and their times by those
-        clocks.
+        """Return the agents of bulk copies that complete at barriers, and when each completes.
 
-        The copies are issued one after another.
+        The times are by the agents' clocks. The copies are issued one after another.
         """
         agent = self._agent[barrier]
         # Among copies with one clock, each is later than those before it.

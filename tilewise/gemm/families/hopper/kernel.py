@@ -19,7 +19,7 @@ from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
 
 L2_PREFETCH = 4  # k-steps whose tiles are prefetched to L2 until the kernels ahead have ended
-STAGED_ROWS = 64  # of a box of a staged operand whose rows are contiguous
+STAGED_ROWS = 64  # the rows of a box of a row-major staged operand
 STORE = SOURCE.with_name("hopper_store.cuh")
 LATELY = 64  # products whose properties are cached while a plan is made
 HALVES = ("float16", "bfloat16")
@@ -245,7 +245,16 @@ def plan(
 
 
 class Staged(NamedTuple):
-    """An epilogue's array that the producer copies to shared memory, and its matrices."""
+    """An epilogue's array that the producer copies to shared memory.
+
+    Attributes
+    ----------
+    number : int
+        Its number among the arrays that the epilogue reads.
+    dtype : str
+    matrix : Matrix
+        The batch of matrices that the kernel sees in it.
+    """
 
     number: int
     dtype: str

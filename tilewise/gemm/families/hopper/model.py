@@ -238,7 +238,7 @@ class Prices:
         table, p = self.table, self.costs
         numbers = np.array([_numbers(view, p) for view in views], np.float64).T
         numbers = numbers.take(table.view, axis=1)
-        # To unpack an array takes longer: NumPy makes an error for its end.
+        # Unpacking an array takes longer: NumPy ends its iteration by an exception.
         extents, batch, inputs = numbers[:2], numbers[2], numbers[3]
         slope, offset, stored = numbers[4], numbers[5], numbers[6]
         depth = self._depth(tuple([view.k for view in views]))

@@ -41,7 +41,7 @@ class Table:
     ) -> None:
         self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
-        # Arrays, as NumPy's functions take longer with a number.
+        # Arrays, because NumPy's functions take longer with a Python number.
         self.processors = np.full(len(found), float(multiprocessors))
         self.ones = np.ones(len(found))
         self.view = np.array(views, np.int64)
@@ -109,7 +109,7 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> T
             a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned, pairs=kind.pairs,
             interleaved=kind.interleaved,
         )  # fmt: skip
-        # What the file has takes every aligned product with one matrix B.
+        # All tilings of the file can compute every aligned product with one matrix B.
         is_sure = not (parts or kind.pairs or kind.a_unaligned or kind.b_unaligned)
         for each in divided(tilings(kind), parts) if parts else tilings(kind):
             if (is_sure or not each.objection(problem)) and fits(each, multiprocessors):

@@ -107,8 +107,8 @@ class Tiling(_Choices):
     The methods that take a ``Problem`` take the one that the kernel computes: with A and B swapped
     if the tiling swaps them.
 
-    It is a named tuple, because the first product of a layout makes one for each way to compute it;
-    and it derives from one, so that an instance can keep its cached properties.
+    It derives from a named tuple, which is made in little time: the first product of a layout makes
+    one for each way to compute it. The named tuple itself could not keep cached properties.
 
     Attributes
     ----------
@@ -175,10 +175,10 @@ class Tiling(_Choices):
         return self.rings[1]
 
     def staged_stages(self, pairs: bool) -> tuple[int, bool]:
-        """Return the number of pipeline stages where a caller's function has a staged operand, and
-        whether the operand has memory of its own; otherwise it comes through the stages.
+        """Return the pipeline's stages beside a staged operand, and whether it is apart from them.
 
-        D takes the operand's place in shared memory, and needs no buffers (hopper_staged.cuh).
+        A staged operand that does not have memory of its own comes through the stages. In either
+        case D takes its place in shared memory, and needs no buffers (hopper_staged.cuh).
         """
         of_operand = self._staged_bytes(pairs)
         stages = min(MOST_STAGES, (_SHARED_BYTES - of_operand) // self.stage_bytes)
@@ -187,6 +187,7 @@ class Tiling(_Choices):
         return min(MOST_STAGES, _SHARED_BYTES // self.stage_bytes), False
 
     def _staged_bytes(self, pairs: bool) -> int:
+        """Return the bytes of a tile's elements of a staged operand, which have 16 bits."""
         return 2 * self.block_m * self.block_n // (1 + pairs)
 
     @property

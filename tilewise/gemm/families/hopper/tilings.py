@@ -78,6 +78,6 @@ def chosen(layout: str) -> list[tuple[int, ...]]:
 
 @cache
 def _record() -> dict[str, list[str]]:
-    """Return the file's tilings by layout, as text: to read them as numbers takes JSON longer."""
+    """Return the file's tilings by layout, as text, which JSON reads faster than numbers."""
     found: dict[str, list[str]] = json.loads(FILE.read_bytes())["tilings"]
     return found

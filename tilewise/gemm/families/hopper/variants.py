@@ -42,8 +42,8 @@ class Variant(NamedTuple):
         The fields of :class:`tilewise.gemm.families.hopper.tiling.Problem`. The macro PAIRS comes
         with the epilogue (fused.py).
     staged : int or None
-        The number among an epilogue's arrays of the one that the producer copies to shared memory;
-        None if it copies none.
+        The number, among the arrays that an epilogue reads, of the one that the producer copies to
+        shared memory; None if it copies none.
     """
 
     dtype: str
