@@ -98,13 +98,13 @@ def _from(record: Row) -> str:
         f"{versions['torch']}, cuBLAS {versions.get('nvidia-cublas', 'of PyTorch')}, by"
     )
     if record.get("not_measured"):
-        told = f"The time was up before {record['not_measured']} of all were measured. " + told
+        told = f"When the time was up, {record['not_measured']} were not measured. " + told
     if record.get("failures"):
         told = f"What failed: {'; '.join(record['failures'])}. " + told
     told = paragraph(told) + f"\n    {record['command']}\n"
     for earlier in record.get("earlier_commands", ()):
         date, command = earlier.split(": ", 1)
-        told += f"\nA part of it is of a run on {date}, by\n\n    {command}\n"
+        told += f"\nSome of the rows are from a run on {date}, by\n\n    {command}\n"
     return told
 
 
