@@ -97,7 +97,7 @@ def test_what_is_missing_is_left_out(measured: dict[str, dict[str, Any]]) -> Non
     assert "### Decoding" in text
     assert "### A training step" not in text
     assert "### Losses" not in text
-    assert "before 2 of all were measured" in " ".join(text.split())
+    assert "When the time was up, 2 were not measured." in " ".join(text.split())
     assert "training: no memory" in text
     earlier = measured["models"] | {"earlier_commands": ["2026-11-02: models.py --earlier"]}
     assert "on 2026-11-02, by\n\n    models.py --earlier\n" in PAGE["page"]({"models": earlier})
