@@ -103,7 +103,10 @@ def _replaced(
         if token in expanding or is_asked:
             out.append(token)
         elif tokens[at : at + 1] == ["("] and f"{token}(" in macros:
-            arguments, at = _arguments(tokens, at)
+            arguments, end = arguments_of(tokens, at)
+            if end is None:
+                raise ValueError("a bracket is not closed")
+            at = end
             arguments = [_replaced(each, macros, expanding, budget) for each in arguments]
             body = _filled(macros[f"{token}("], arguments)
             out += _replaced(body, macros, expanding | {token}, budget)
@@ -115,8 +118,11 @@ def _replaced(
     return out
 
 
-def _arguments(tokens: Sequence[str], at: int) -> tuple[list[list[str]], int]:
-    """Return the arguments of a macro, whose bracket opens at ``at``, and the place after them."""
+def arguments_of(tokens: Sequence[str], at: int) -> tuple[list[list[str]], int | None]:
+    """Return the arguments of a macro, whose bracket opens at ``at``, and the place after them.
+
+    The place is None if the bracket is not closed.
+    """
     found: list[list[str]] = [[]]
     depth = 1
     for place in range(at + 1, len(tokens)):
@@ -128,7 +134,7 @@ def _arguments(tokens: Sequence[str], at: int) -> tuple[list[list[str]], int]:
             found.append([])
         else:
             found[-1].append(token)
-    raise ValueError("a bracket is not closed")
+    return found, None
 
 
 def _filled(macro: str, arguments: list[list[str]]) -> list[str]:

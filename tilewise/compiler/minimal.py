@@ -1,8 +1,8 @@
 """Which sources need nothing that NVRTC leaves out with ``--minimal``.
 
-NVRTC declares textures, surfaces and CUDA's runtime before every source. That takes 5 ms, a quarter
-of the time to compile a small kernel. With ``--minimal`` it leaves them out (NVRTC's user guide,
-"Supported Compile Options"); the code of a source that names none of them is the same.
+NVRTC declares textures, surfaces and CUDA's runtime before every source, which is a good part of
+its work for a small kernel. With ``--minimal`` it leaves them out (NVRTC's user guide, "Supported
+Compile Options"); the code of a source that names none of them is the same.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from tilewise.epilogue import Traced
@@ -90,14 +90,9 @@ class Epilogue(NamedTuple):
     @property
     def transposed(self) -> Epilogue:
         """The same function for the transpose of D."""
-        return self._with(tuple(x.transposed for x in self.arrays))
+        return self.of_arrays(x.transposed for x in self.arrays)
 
-    def moved(self, ahead: Sequence[int]) -> Epilogue:
-        """Return the same function for arrays that begin ``ahead`` bytes further on, one each."""
-        pairs = zip(self.arrays, ahead, strict=True)
-        return self._with(tuple(x._replace(offset=(x.offset + n) % 16) for x, n in pairs))
-
-    def _with(self, arrays: tuple[Strided, ...]) -> Epilogue:
+    def of_arrays(self, arrays: Iterable[Strided]) -> Epilogue:
         """Return the same function of other arrays, in the order of :attr:`arrays`."""
         left = iter(arrays)
         inputs = tuple(next(left) if isinstance(x, Strided) else x for x in self.inputs)

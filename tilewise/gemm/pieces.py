@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from tilewise.gemm.product import ALIGNMENT, FIRST_FUSED, A, B, C, D, Operand, Product
+from tilewise.gemm.product import ALIGNMENT, FIRST_FUSED, A, B, C, D, Operand, Product, offset
 from tilewise.gemm.steps import Plan, Step
 from tilewise.places import ITEM_SIZES, Place
 
@@ -34,15 +34,16 @@ def _piece(product: Product, rows: range, columns: range) -> Piece:
         at[which] = ahead = (row * x.row_stride + column * x.column_stride) * item
         if not ahead % ALIGNMENT:
             return x
-        offset = (x.offset + ahead) % ALIGNMENT
-        return Operand(x.row_stride, x.column_stride, x.batch_stride, offset)
+        return Operand(x.row_stride, x.column_stride, x.batch_stride, offset(x.offset + ahead))
 
     top, left, x, epilogue = rows.start, columns.start, product, product.epilogue
     if epilogue is not None:
+        arrays = []
         for i, each in enumerate(epilogue.arrays):
             elements = top * each.row_stride + left * each.column_stride
-            at[FIRST_FUSED + i] = elements * ITEM_SIZES[each.dtype]
-        epilogue = epilogue.moved([at[FIRST_FUSED + i] for i in range(len(epilogue.arrays))])
+            at[FIRST_FUSED + i] = ahead = elements * ITEM_SIZES[each.dtype]
+            arrays.append(each._replace(offset=offset(each.offset + ahead)))
+        epilogue = epilogue.of_arrays(arrays)
     # Not dataclasses.replace, which takes as long as pricing a piece.
     of_piece = Product(
         len(rows), len(columns), x.k, x.batch, x.dtype, x.out_dtype, x.alpha, x.beta,

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tilewise.compiler.expressions import arguments_of
 from tilewise.compiler.source.tree import Directive, Text
 
 _DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(\(([^)]*)\))?\s*(.*)", re.DOTALL)
@@ -158,26 +159,11 @@ def _expanded(
             if tokens[at : at + 1] != ["("]:
                 out.append(token)
                 continue
-            arguments, at = _arguments(tokens, at)
+            arguments, end = arguments_of(tokens, at)
+            at = len(tokens) if end is None else end
         inner = _pasted(_filled(macro, arguments, macros, hidden, budget))
         out += _expanded(inner, macros, hidden | {token}, budget)
     return out
-
-
-def _arguments(tokens: list[str], at: int) -> tuple[list[list[str]], int]:
-    """Return the arguments of a call whose bracket opens at ``at``, and the place after it."""
-    found: list[list[str]] = [[]]
-    depth = 0
-    for place in range(at, len(tokens)):
-        token = tokens[place]
-        depth += (token == "(") - (token == ")")
-        if depth == 0:
-            return found, place + 1
-        if token == "," and depth == 1:
-            found.append([])
-        elif place > at:
-            found[-1].append(token)
-    return found, len(tokens)
 
 
 def _filled(

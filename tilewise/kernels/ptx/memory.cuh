@@ -18,9 +18,3 @@ __device__ inline void st_global(void* to, uint4 x) {
 __device__ inline void prefetch_l2(const void* from) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from) : "memory");
 }
-
-// 9.7.9.25.4, cp.async.bulk.prefetch: ``bytes``, a multiple of 16, at ``from``, 16-byte aligned, to the L2
-// cache (compute capability 9.0).
-__device__ inline void bulk_prefetch_l2(const void* from, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}

@@ -199,7 +199,7 @@ class Tiling(_Choices):
 
     @property
     def stage_bytes(self) -> int:
-        return 2 * BLOCK_K * (self.block_m + self.block_n)
+        return _step_bytes(self.block_m, self.block_n)
 
     def raw_bytes(self, view: Problem) -> int:
         """Return the bytes of a stage of the raw ring, to which unaligned tiles are copied.
@@ -208,7 +208,7 @@ class Tiling(_Choices):
         """
         a = self.a_unaligned * (self.block_m + (0 if view.a_k_major else BLOCK_K))
         b = self.b_unaligned * (self.block_n + (0 if view.b_k_major else BLOCK_K))
-        return 2 * BLOCK_K * (a + b)
+        return _step_bytes(a, b)
 
     def raw_stages(self, view: Problem) -> int:
         """Return the number of stages of the raw ring, as many as fit."""
@@ -334,8 +334,9 @@ def _rings(
     block_m: int, block_n: int, consumers: int, a_unaligned: bool, b_unaligned: bool
 ) -> tuple[int, int]:
     """Return the ``out_columns`` and the ``stages`` of a tiling."""
-    stage = 2 * BLOCK_K * (block_m + block_n)
-    raw = 2 * BLOCK_K * (a_unaligned * (block_m + BLOCK_K) + b_unaligned * (block_n + BLOCK_K))
+    stage = _step_bytes(block_m, block_n)
+    # The most that Tiling.raw_bytes says, where k is not contiguous.
+    raw = _step_bytes(a_unaligned * (block_m + BLOCK_K), b_unaligned * (block_n + BLOCK_K))
     found = []
     for columns in (64, 32, 16):
         if block_n % columns:
@@ -346,6 +347,11 @@ def _rings(
         found.append((min(stages, ENOUGH_STAGES), columns, stages))
     _, columns, stages = max(found)
     return columns, stages
+
+
+def _step_bytes(of_a: int, of_b: int) -> int:
+    """Return the bytes of so many lines of A and of B in a k-step."""
+    return 2 * BLOCK_K * (of_a + of_b)
 
 
 def _out_bytes(consumers: int, columns: int) -> int:

@@ -215,8 +215,8 @@ def plan(product: Product, view: View, chip: Chip) -> Plan:
         workspace, few = -(-packing.bytes // 256) * 256, packing.operand
         steps.append(pack.step([(packing, few_at, Place(WORKSPACE))], chip.is_hopper))
         few_at = Place(WORKSPACE)
-    # It begins early only behind the kernel that packs. With an early start behind another product
-    # it took a quarter longer in a captured decoding step: more than an early start saves.
+    # It begins early only behind the kernel that packs. Behind other kernels an early start made a
+    # captured decoding step slower (benchmarks/models.py), by more than it saves elsewhere.
     launch = Launch(
         grid=(tiling.blocks, min(product.batch, MAX_GRID[1]), 1),
         block=(32 * WARPS, 1, 1),
