@@ -37,6 +37,8 @@ FIRST = Problem._fields.index("a_k_major")  # the first field of a problem after
 KINDS = 128  # kinds of products whose prices are cached
 DEPTHS, PARTS = 128, 32  # depths, and rows of A that are worth loading, whose prices are kept
 ROW_ENDS = 128  # a row's unaligned ends cost as much as this many columns
+# Arrays without a dimension, because NumPy's functions take longer with a Python number.
+_GROUP_M, _SIXTH, _MICRO = np.array(float(GROUP_M)), np.array(1 / 6), np.array(1e-6)
 
 
 def best(
@@ -194,10 +196,10 @@ class Prices:
         self.cluster = p.cluster * (table.blocks > 1) * few
         # The factor by which copies take longer depends on the number of multiprocessors at work:
         # it rises from half of all multiprocessors on, and is full with eight more.
-        self.shared = p.shared_port - 1
-        self.most_shared = np.full_like(few, p.shared_port)
-        self.alone = 1 - self.shared * processors / 16
-        self.least_shared = 1 + self.shared * table.is_clustered
+        shared = p.shared_port - 1
+        self.each_shared, self.most_shared = np.array(shared / 8), np.array(p.shared_port)
+        self.alone = np.array(1 - shared * processors / 16)
+        self.least_shared = 1 + shared * table.is_clustered
         # The costs of a tile's end: stores by TMA and by threads, of columns and of rows.
         by_tma = table.elements * np.array(p.store_widths)[table.out_width] / (p.store * 1e3)
         ends = table.block_m * ROW_ENDS
@@ -224,7 +226,8 @@ class Prices:
         self.sum_fused = table.elements * table.blocks * fused / processors
         self.is_fused = any(view.fused for view in views)
         self.last_wave = table.blocks * (p.last_wave / processors)
-        self.most_last_wave = np.full_like(few, p.last_wave)
+        self.most_last_wave = np.array(p.last_wave)
+        self.sum_splits, self.sum_launch = np.array(p.sum_splits), np.array(p.sum_launch)
         self.overlap = np.array(p.overlap)
         self._depths: dict[tuple[int, ...], Depth] = {}
         self._parts: dict[tuple[int, ...], Array] = {}
@@ -235,8 +238,8 @@ class Prices:
         For a new shape it is about a fifth of the call, nearly all of it NumPy's overhead for each
         operation. So what depends on k alone, or on few values, is kept.
         """
-        table, p = self.table, self.costs
-        numbers = np.array([_numbers(view, p) for view in views], np.float64).T
+        table, costs = self.table, self.costs
+        numbers = np.array([_numbers(view, costs) for view in views], np.float64).T
         numbers = numbers.take(table.view, axis=1)
         # Unpacking an array takes longer: NumPy ends its iteration by an exception.
         extents, batch, inputs = numbers[:2], numbers[2], numbers[3]
@@ -267,21 +270,21 @@ class Prices:
         reading += stored
         # The time is between the longer of computing and memory, and their sum if nothing overlaps.
         overlap = self.overlap.take(at.are_several)
-        time: Array = (computing**overlap + reading**overlap) ** (1.0 / overlap)
+        time: Array = (computing**overlap + reading**overlap) ** (table.ones / overlap)
         time += self.around
         # The next launch begins on the multiprocessors that the last wave leaves idle.
         time += np.minimum(of_last * self.last_wave, self.most_last_wave)
         added = np.ceil(at.splits / table.splits_at_once)
-        added *= p.sum_splits
+        added *= self.sum_splits
         added += of_last * self.sum_bytes
-        added += p.sum_launch
+        added += self.sum_launch
         if self.is_fused:
             added += at.last * self.sum_fused
         added *= tail
         time += added
         if only_worth:
             np.putmask(time, is_excluded(table, extents, depth, at), math.inf)
-        time *= 1e-6
+        time *= _MICRO
         return time
 
     def _depth(self, every_k: tuple[int, ...]) -> Depth:
@@ -321,7 +324,7 @@ class Prices:
         parts = self._loads(views).copy()
         l2, port, multiply = parts[0], parts[1], parts[3]
         l2 *= active
-        shared = active * (self.shared / 8)
+        shared = active * self.each_shared
         shared += self.alone
         shared = np.maximum(shared, self.least_shared)
         port *= np.minimum(shared, self.most_shared)
@@ -335,7 +338,7 @@ class Prices:
         sixth *= square
         summed = np.add.reduce(sixth)
         summed += self.others
-        step: Array = summed ** (1 / 6)
+        step: Array = summed**_SIXTH
         step += self.cluster
         return step
 
@@ -344,7 +347,7 @@ class Prices:
         table = self.table
         of_wave = np.empty_like(extents)
         down, across = of_wave[0], of_wave[1]
-        np.minimum(at.rows, float(GROUP_M), out=down)
+        np.minimum(at.rows, _GROUP_M, out=down)
         np.minimum(table.clusters, at.tiles, out=across)
         across /= down
         np.maximum(across, table.ones, out=across)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from tilewise.gemm.families.hopper.tilings import Kind, tilings
 
 Array = npt.NDArray[np.float64]
 SUMS_AT_ONCE = 16  # the partial sums that a thread of hopper_sum has in flight
+_MOST_TILES = np.array(float(MOST_TILES))
 LINE = 2 * BLOCK_K  # bytes of a line of a tile, which TMA requests from the L2 cache at a time
 
 
@@ -42,22 +44,17 @@ class Table:
         self.is_fixed = is_fixed
         self.tilings, self.multiprocessors = tuple(found), multiprocessors
         # Arrays, because NumPy's functions take longer with a Python number.
-        self.processors = np.full(len(found), float(multiprocessors))
-        self.ones = np.ones(len(found))
+        self.processors, self.ones = np.array(float(multiprocessors)), np.array(1.0)
         self.view = np.array(views, np.int64)
-        largest = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # with the largest raw tiles
         numbers = [
-            (
-                x.block_m, x.block_n, x.cluster_m, x.cluster_n, x.split, x.stream_k, x.ping_pong,
-                *x.rings, x.row_blocks, x.raw_stages(largest),
-                x.block_m * x.a_unaligned + x.block_n * x.b_unaligned,
-            )
+            (*x[:6], x.ping_pong, *_of_tile(x[0], x[1], x.a_unaligned, x.b_unaligned, x.ping_pong))
             for x in self.tilings
-        ]  # fmt: skip
+        ]
+        columns = np.fromiter(chain.from_iterable(numbers), np.float64).reshape(-1, 12).T
         (
             self.block_m, self.block_n, self.cluster_m, self.cluster_n, self.split, stream_k,
             ping_pong, out_columns, self.stages, row_blocks, self.raw_stages, self.unaligned_lines,
-        ) = np.array(numbers, np.float64).reshape(-1, 12).T.copy()  # fmt: skip
+        ) = columns.copy()  # fmt: skip
         self.is_stream_k, self.is_split = stream_k > 0, self.split > 1
         self.is_ping_pong = ping_pong > 0
         self.m, self.n = self.block_m * self.cluster_m, self.block_n * self.cluster_n
@@ -67,9 +64,9 @@ class Table:
         self.doublings = np.log2(self.blocks)
         self.most_splits = np.where(self.is_stream_k, np.inf, 1.0)
         self.least_steps = np.where(self.is_split, LEAST_STEPS * self.split, 0.0)
-        self.clusters = np.array(
-            [max(1, clusters_at_once(int(x), multiprocessors)) for x in self.blocks], np.float64
-        )
+        every_size = self.blocks.tolist()
+        at_once = {x: max(1, clusters_at_once(int(x), multiprocessors)) for x in set(every_size)}
+        self.clusters = np.array([at_once[x] for x in every_size], np.float64)
         self.elements = self.block_m * self.block_n
         # With fewer than 64 columns, wgmma waits for A.
         self.flops = 2 * BLOCK_K * self.block_m * np.maximum(self.block_n, 32 + self.block_n / 2)
@@ -88,6 +85,23 @@ class Table:
         self.a_line = LINE / self.cluster_n  # bytes of a row of A that a block loads
         self.b_bytes = LINE * self.block_n / self.cluster_m
         self.b_shared = self.block_n * (self.cluster_m > 1)
+
+
+_LARGEST = Problem(1, 1, 1, a_k_major=False, b_k_major=False)  # with the largest raw tiles
+
+
+@cache
+def _of_tile(
+    block_m: int, block_n: int, a_unaligned: bool, b_unaligned: bool, ping_pong: bool
+) -> tuple[int, ...]:
+    """Return the numbers of a tiling that follow from its tile, which many tilings share.
+
+    They are the columns of a store, the stages, the 64-row blocks of a warpgroup, the stages of the
+    raw ring, and the unaligned lines.
+    """
+    x = Tiling(block_m, block_n, 1, 1, 1, False, False, a_unaligned, b_unaligned, ping_pong)
+    lines = block_m * a_unaligned + block_n * b_unaligned
+    return (*x.rings, x.row_blocks, x.raw_stages(_LARGEST), lines)
 
 
 @cache
@@ -242,5 +256,5 @@ def is_excluded(
     found |= np.where(at.are_several, table.excluded_if_several, table.excluded_if_one_wave)
     found |= depth.is_excluded
     found |= at.has_tail < table.is_stream_k
-    found |= at.tiles > float(MOST_TILES)
+    found |= at.tiles > _MOST_TILES
     return found

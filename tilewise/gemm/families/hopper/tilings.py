@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 from tilewise.gemm.families.hopper.tiling import Tiling
 
 FILE = Path(__file__).parent / "tilings.json"
@@ -73,11 +75,10 @@ def chosen(layout: str) -> list[tuple[int, ...]]:
     benchmarks/choose_kernels.py writes the file. The tiling of 64 x 64 without a cluster can
     compute every aligned product.
     """
-    return [tuple(map(int, row.split())) for row in _record()[layout]]
+    numbers = np.fromstring(" ".join(_RECORDED[layout]), np.int64, sep=" ")
+    return list(map(tuple, numbers.reshape(-1, 8).tolist()))
 
 
-@cache
-def _record() -> dict[str, list[str]]:
-    """Return the file's tilings by layout, as text, which JSON reads faster than numbers."""
-    found: dict[str, list[str]] = json.loads(FILE.read_bytes())["tilings"]
-    return found
+# By layout, as text, which JSON reads faster than numbers. It is read with the module, as the first
+# product of a layout would wait for it.
+_RECORDED: dict[str, list[str]] = json.loads(FILE.read_bytes())["tilings"]
