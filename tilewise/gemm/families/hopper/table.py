@@ -16,7 +16,6 @@ from tilewise.gemm.families.hopper.tilings import Kind, tilings
 
 Array = npt.NDArray[np.float64]
 SUMS_AT_ONCE = 16  # the partial sums that a thread of hopper_sum has in flight
-_MOST_TILES = np.array(float(MOST_TILES))
 LINE = 2 * BLOCK_K  # bytes of a line of a tile, which TMA requests from the L2 cache at a time
 
 
@@ -76,9 +75,10 @@ class Table:
             np.where(self.cluster_m > 1, self.m / 2, self.block_m - 64),
             self.n / 2 * (self.cluster_n > 1),
         ])  # fmt: skip
-        nothing = np.zeros_like(self.is_split)
-        self.excluded_if_one_wave = self.is_ping_pong
-        self.excluded_if_several = nothing if is_fixed else self.is_split
+        # Split-K is not worth comparing if there are several waves, ping-pong if there is only one.
+        of_one_wave = self.is_split & (not is_fixed)
+        self.most_tiles = np.where(of_one_wave, self.clusters, float(MOST_TILES))
+        self.too_few_tiles = np.where(self.is_ping_pong, self.clusters, 0.0)
         self.is_narrow = self.block_n % 64 > 0  # whether TMA boxes of B are narrow if B is MN-major
         self.out_width = np.log2(out_columns / 16).astype(np.int64)
         self.is_unaligned = self.unaligned_lines > 0
@@ -154,14 +154,15 @@ class Depth(NamedTuple):
         The number of k-steps of a block that computes a tile by itself.
     most_splits : array
         The most clusters that k has enough steps for, and that may divide a tile of the last wave.
-    is_excluded : array of bool
-        Whether the tiling divides k into parts that are too small.
+    most_tiles : array
+        The most tiles for which the tiling is worth comparing; negative if it divides k into parts
+        that are too small.
     """
 
     k_steps: Array
     whole_steps: Array
     most_splits: Array
-    is_excluded: npt.NDArray[np.bool_]
+    most_tiles: Array
 
 
 def depth_of(table: Table, every_k: Sequence[int]) -> Depth:
@@ -172,10 +173,10 @@ def depth_of(table: Table, every_k: Sequence[int]) -> Depth:
     whole_steps, most_splits = (
         np.ceil(k_steps / table.split), np.minimum(most_splits, table.most_splits),
     )  # fmt: skip
-    is_excluded = k_steps < table.least_steps
-    if table.is_fixed:
-        is_excluded[:] = False
-    return Depth(k_steps, whole_steps, most_splits, is_excluded)
+    most_tiles = table.most_tiles
+    if not table.is_fixed:
+        most_tiles = np.where(k_steps < table.least_steps, -1.0, most_tiles)
+    return Depth(k_steps, whole_steps, most_splits, most_tiles)
 
 
 class TableCover(NamedTuple):
@@ -253,8 +254,7 @@ def is_excluded(
     """
     is_small = extents <= table.least_extents
     found: npt.NDArray[np.bool_] = is_small[0] | is_small[1]
-    found |= np.where(at.are_several, table.excluded_if_several, table.excluded_if_one_wave)
-    found |= depth.is_excluded
+    found |= at.tiles <= table.too_few_tiles
+    found |= at.tiles > depth.most_tiles
     found |= at.has_tail < table.is_stream_k
-    found |= at.tiles > _MOST_TILES
     return found
