@@ -123,12 +123,13 @@ def table_of(kinds: tuple[Kind, ...], multiprocessors: int, parts: int = 0) -> T
             a_unaligned=kind.a_unaligned, b_unaligned=kind.b_unaligned, pairs=kind.pairs,
             interleaved=kind.interleaved,
         )  # fmt: skip
+        offered = divided(tilings(kind), parts) if parts else tilings(kind)
         # All tilings of the file can compute every aligned product with one matrix B.
-        is_sure = not (parts or kind.pairs or kind.a_unaligned or kind.b_unaligned)
-        for each in divided(tilings(kind), parts) if parts else tilings(kind):
-            if (is_sure or not each.objection(problem)) and fits(each, multiprocessors):
-                found.append(each)
-                views.append(index)
+        if parts or kind.pairs or kind.a_unaligned or kind.b_unaligned:
+            offered = [each for each in offered if not each.objection(problem)]
+        offered = [each for each in offered if fits(each, multiprocessors)]
+        found += offered
+        views += [index] * len(offered)
     return Table(found, views, multiprocessors, parts > 0)
 
 
