@@ -169,6 +169,7 @@ RIGHT = np.empty((3, 5), np.float32)
         (TypeError, "must be the same", (A, B.astype(float)), {}),
         (TypeError, "a is a list; ", (A.tolist(), B), {}),
         (TypeError, "can't be float16", (A, B), {"out_dtype": "float16"}),
+        (TypeError, "out_dtype is '>f4'.* byte order", (A, B), {"out_dtype": ">f4"}),
         (TypeError, "c has dtype float64", (A, B, RIGHT.astype(float)), {}),
         (TypeError, "byte order", (A.astype(">f4"), B), {}),
         (TypeError, "alpha", (A, B), {"alpha": True}),

@@ -394,6 +394,9 @@ def dtype_name(dtype: object) -> str:
     if type(dtype).__module__ == "torch":
         return str(dtype).removeprefix("torch.")
     try:
-        return np.dtype(dtype).name  # type: ignore[call-overload, no-any-return]
+        found: np.dtype[Any] = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
         raise TypeError(f"out_dtype is {dtype!r}, which is no dtype") from None
+    if not found.isnative:
+        raise TypeError(f"out_dtype is {found.str!r}, not in this machine's byte order")
+    return found.name
