@@ -309,3 +309,22 @@ def test_tilewise_is_imported_without_torch() -> None:
         "else:\n    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_out_that_holds_no_elements_is_refused(torch: Any, tw: Any) -> None:
+    """A subclass whose elements are those of other tensors, as quantized and distributed ones."""
+
+    class Outer(torch.Tensor):  # type: ignore[misc]
+        @staticmethod
+        def __new__(cls, *shape: int) -> Any:
+            return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32)
+
+        @classmethod
+        def __torch_dispatch__(cls, *_: Any) -> Any:
+            raise AssertionError("it was called")
+
+    x = torch.ones(3, 3)
+    with pytest.raises(TypeError, match="out is a Outer, which holds no elements of its own"):
+        tw.matmul(x, x, out=Outer(3, 3))
+    with pytest.raises(TypeError, match="out is a Outer, which holds no elements of its own"):
+        tw.grouped_matmul(x, x[None], torch.tensor([3]), out=Outer(3, 3))

@@ -252,6 +252,8 @@ class _Torch:
             )
         if what == "out" and x.is_neg():
             raise TypeError("out is a lazily negated view (torch.Tensor.is_neg); pass another")
+        if x.numel() and not (x.is_meta or x.data_ptr()):
+            raise TypeError(f"{what} is a {type(x).__name__}, which holds no elements of its own")
 
     def dtype_of(self, x: Array) -> str:
         found = self._dtypes.get(x.dtype)
