@@ -173,6 +173,8 @@ RIGHT = np.empty((3, 5), np.float32)
         (TypeError, "c has dtype float64", (A, B, RIGHT.astype(float)), {}),
         (TypeError, "byte order", (A.astype(">f4"), B), {}),
         (TypeError, "alpha", (A, B), {"alpha": True}),
+        (TypeError, "transpose_a is 'N'; it takes True or False", (A, B), {"transpose_a": "N"}),
+        (TypeError, "transpose_b is None; it takes True", (A, B), {"transpose_b": None}),
         (ValueError, "alpha", (A, B), {"alpha": 1e300}),
         (ValueError, "4 is not 3", (A, A), {}),
         (ValueError, "do not broadcast", (normal(2, 3, 3), normal(3, 3, 3)), {}),

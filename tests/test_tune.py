@@ -229,6 +229,11 @@ def test_the_same_errors_as_matmul(arguments: Any, options: dict[str, Any]) -> N
     assert str(of_explain.value) == str(of_matmul.value)
 
 
+def test_a_gpu_is_a_name() -> None:
+    with pytest.raises(TypeError, match="gpu is 4090; it takes the name of a GPU, as 'h200'"):
+        explain(np.ones((2, 2)), np.ones((2, 2)), gpu=4090)  # type: ignore[arg-type]
+
+
 def test_an_argument_that_there_is_not_names_explain() -> None:
     a = np.ones((2, 2))
     with pytest.raises(TypeError, match=r"explain\(\) got an unexpected keyword argument 'gpus'"):
@@ -683,6 +688,7 @@ def test_tune_takes_numpys_integers(monkeypatch: pytest.MonkeyPatch) -> None:
         ([(4, 4, 4)], {"dtype": "int8"}, ValueError),
         ([(4, 4, 4)], {"layout": "nn"}, ValueError),
         ([(4, 4, 4)], {"seconds": float("inf")}, ValueError),
+        ([(4, 4, 4)], {"seconds": "1"}, TypeError),
         ([(np.ones((2, 3)), np.ones((2, 3)))], {}, ValueError),
     ],
 )

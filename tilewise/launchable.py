@@ -10,10 +10,9 @@ from operator import index
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from tilewise.compiler import Compiled
 from tilewise.devices import Device, device_of
+from tilewise.flags import check_flags
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
@@ -41,12 +40,6 @@ def _size(shared: int) -> int:
     if isinstance(shared, bool) or not hasattr(shared, "__index__"):
         raise TypeError(f"shared is {shared!r}; it takes a whole number of bytes")
     return index(shared)
-
-
-def _check_flags(**flags: object) -> None:
-    for name, flag in flags.items():
-        if not isinstance(flag, bool | np.bool_):
-            raise TypeError(f"{name} is {flag!r}; it takes True or False")
 
 
 class Launchable(ABC):
@@ -183,7 +176,7 @@ class Launchable(ABC):
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
-        _check_flags(
+        check_flags(
             global_races=global_races, isolated=isolated, cooperative=cooperative, counts=counts
         )
         place = self.place(device)

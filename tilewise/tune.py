@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from numbers import Number
+from numbers import Number, Real
 from statistics import median
 from typing import Any
 
@@ -192,6 +192,8 @@ def tune(
     does not hold, in CUDA graphs where one launch is short. The winner is kept if it is faster
     than the model's choice by more than 2%.
     """
+    if not isinstance(seconds, Real):
+        raise TypeError(f"seconds is {seconds!r}; it takes a number of seconds")
     if not 0 < seconds < math.inf:
         raise ValueError(f"seconds is {seconds}; it takes a time above 0")
     if not products:

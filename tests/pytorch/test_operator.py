@@ -328,3 +328,17 @@ def test_out_that_holds_no_elements_is_refused(torch: Any, tw: Any) -> None:
         tw.matmul(x, x, out=Outer(3, 3))
     with pytest.raises(TypeError, match="out is a Outer, which holds no elements of its own"):
         tw.grouped_matmul(x, x[None], torch.tensor([3]), out=Outer(3, 3))
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("options", [{}, {"epilogue": tilewise.relu}])
+def test_a_text_does_not_transpose(torch: Any, tw: Any, options: Any, compiles: bool) -> None:
+    """Any text is true in Python, BLAS's N too."""
+    x = torch.ones(3, 3, requires_grad=True)
+
+    def product(x: Any) -> Any:
+        return tw.matmul(x, x, transpose_a="N", **options)
+
+    compiled = torch.compile(product, backend="eager") if compiles else product
+    with pytest.raises(Exception, match="transpose_a is 'N'; it takes True or False"):
+        compiled(x)

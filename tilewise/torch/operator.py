@@ -22,6 +22,7 @@ from tilewise.arrays.call import shapes
 from tilewise.arrays.dispatched import DIRECT, RECORDED, Route, answer, route, seen_by
 from tilewise.arrays.libraries import dtype_name
 from tilewise.devices import Device
+from tilewise.flags import check_flags
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
@@ -114,6 +115,7 @@ def matmul(
     of_b = [(f"b[{i}]", x) for i, x in enumerate(b)] if are_two else [("b", b)]
     tensors = [("a", a), *of_b, ("c", c), *(("out", x) for x in outs)]
     check_tensors(tensors)
+    check_flags(transpose_a=transpose_a, transpose_b=transpose_b)
     is_placed = device != "auto" or max_gpu_memory is not None
     is_more = epilogue is not None or bool(operands) or invariant is not None
     is_more = is_more or pairs is not None or are_two
