@@ -18,7 +18,7 @@ from tilewise.epilogue.written import read, written
 
 def _epilogue(text: str) -> Epilogue:
     traced = read(text)
-    return Epilogue.of(traced, partial(_called, traced))
+    return Epilogue._of(traced, partial(_called, traced))
 
 
 def _called(traced: Traced, *values: Any, **operands: Any) -> Any:

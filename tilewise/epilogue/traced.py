@@ -189,7 +189,7 @@ class Epilogue:
         registered[self.key] = self
 
     @classmethod
-    def of(cls, traced: Traced, function: Callable[..., Any]) -> Epilogue:
+    def _of(cls, traced: Traced, function: Callable[..., Any]) -> Epilogue:
         """Return the epilogue of a function that was traced."""
         made = cls.__new__(cls)
         made._set(traced, function)

@@ -115,7 +115,8 @@ def matmul(
     of_b = [(f"b[{i}]", x) for i, x in enumerate(b)] if are_two else [("b", b)]
     tensors = [("a", a), *of_b, ("c", c), *(("out", x) for x in outs)]
     check_tensors(tensors)
-    check_flags(transpose_a=transpose_a, transpose_b=transpose_b)
+    if type(transpose_a) is not bool or type(transpose_b) is not bool:
+        check_flags(transpose_a=transpose_a, transpose_b=transpose_b)
     is_placed = device != "auto" or max_gpu_memory is not None
     is_more = epilogue is not None or bool(operands) or invariant is not None
     is_more = is_more or pairs is not None or are_two
