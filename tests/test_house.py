@@ -18,7 +18,7 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "host_memory", "masked", "shown", "sizes", "precision", "certain", "numbers", "places",
+    "host_memory", "masked", "shown", "sizes", "flags", "precision", "certain", "numbers", "places",
     "pointer", "tensor_map", "limits", "targets", "counted", "launch", "errors", "tracebacks",
     "epilogue", "compiler", "devices", "isolated", "isolated_process", "variables",
     "launchable", "kernel", "listed", "listing", "python_kernels", "triton", "numba",

@@ -93,6 +93,7 @@ def test_kernels_of_a_name(own: Path) -> None:
     [
         ("nowhere.cu", FileNotFoundError, "no file nowhere.cu"),
         (["own.cu", "nowhere"], FileNotFoundError, "no file nowhere"),
+        (3, TypeError, "paths is 3; it takes a path, or several"),
         ("empty", FileNotFoundError, r"no file \*\.cu, \*\.cuh or \*\.ptx in empty"),
     ],
 )

@@ -229,6 +229,17 @@ def test_the_same_errors_as_matmul(arguments: Any, options: dict[str, Any]) -> N
     assert str(of_explain.value) == str(of_matmul.value)
 
 
+def test_a_gpu_is_a_name() -> None:
+    with pytest.raises(TypeError, match="gpu is 4090; it takes the name of a GPU, as 'h200'"):
+        explain(np.ones((2, 2)), np.ones((2, 2)), gpu=4090)  # type: ignore[arg-type]
+
+
+def test_an_argument_that_there_is_not_names_explain() -> None:
+    a = np.ones((2, 2))
+    with pytest.raises(TypeError, match=r"explain\(\) got an unexpected keyword argument 'gpus'"):
+        explain(a, a, gpus="h200")
+
+
 def test_launches_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> None:
         raise AssertionError("it was compiled")
@@ -304,6 +315,13 @@ def test_a_shape_that_is_none(changes: dict[str, Any], words: str) -> None:
     arguments = {"m": 4, "n": 4, "k": 4, "dtype": "float16", "layout": "NN", **changes}
     with pytest.raises(ValueError, match=words):
         of_shape(**arguments)
+
+
+def test_numpys_integers_are_sizes() -> None:
+    """A product of them is written to JSON, as any other."""
+    found = of_shape(*np.array([2, 3, 5]), "float16", "NN")  # type: ignore[call-arg]
+    assert found == of_shape(2, 3, 5, "float16", "NN")
+    json.dumps(found)
 
 
 def test_shapes_are_as_their_layout() -> None:
@@ -643,6 +661,20 @@ def test_the_planner_takes_the_winner() -> None:
 # tune
 
 
+def test_tune_takes_numpys_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Looked(Exception):
+        pass
+
+    def looked(_: object) -> None:
+        raise Looked
+
+    monkeypatch.setattr(TUNE, "_gpu", looked)
+    with pytest.raises(Looked):
+        tune(tuple(np.array([4, 4, 4])))
+    with pytest.raises(TypeError, match=r"\(4, 4\) is no product; give \(m, n, k\), or \(a, b\)"):
+        tune((4, 4))
+
+
 @pytest.mark.parametrize(
     ("products", "options", "error"),
     [
@@ -656,6 +688,7 @@ def test_the_planner_takes_the_winner() -> None:
         ([(4, 4, 4)], {"dtype": "int8"}, ValueError),
         ([(4, 4, 4)], {"layout": "nn"}, ValueError),
         ([(4, 4, 4)], {"seconds": float("inf")}, ValueError),
+        ([(4, 4, 4)], {"seconds": "1"}, TypeError),
         ([(np.ones((2, 3)), np.ones((2, 3)))], {}, ValueError),
     ],
 )

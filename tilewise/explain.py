@@ -117,7 +117,7 @@ def explain(
         return _of_groups(
             grouped.check(a, b, offsets, out, out_dtype, device, function), device, gpu
         )
-    function = fusion.asked(epilogue, operands, b, pairs)
+    function = fusion.asked(epilogue, operands, b, pairs, caller="explain")
     call = check(
         a, b, c, alpha, beta, transpose_a, transpose_b, out, out_dtype, device, function,
         is_invariant(invariant),

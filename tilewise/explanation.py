@@ -205,6 +205,7 @@ def of_shape(m: int, n: int, k: int, dtype: str, layout: str) -> Product:
         If an argument has another value.
     """
     a, b = _stored(m, n, k, dtype, layout)
+    m, n, k = int(m), int(n), int(k)
     return Product(m, n, k, 1, dtype, dtype, 1.0, 0.0, a, b, None, Operand(n, 1))
 
 
@@ -251,6 +252,7 @@ def of_groups(
         )
     check_groups(groups)
     a, b = _stored(m, n, k, dtype, layout or GROUPED[of])
+    m, n, k, groups = int(m), int(n), int(k), int(groups)
     d = Operand(n, 1)
     if of == "m":
         b = b._replace(batch_stride=n * k)
@@ -270,6 +272,7 @@ def check_groups(groups: int) -> None:
 def _stored(m: int, n: int, k: int, dtype: str, layout: str) -> tuple[Operand, Operand]:
     """Return A and B in a layout, each in one piece."""
     check_sizes(m, n, k)
+    m, n, k = int(m), int(n), int(k)  # of NumPy's integers, too
     if dtype not in DTYPES:
         raise ValueError(f"dtype is {dtype!r}; it takes one of {', '.join(DTYPES)}")
     if layout not in LAYOUTS:

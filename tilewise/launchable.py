@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewise.compiler import Compiled
 from tilewise.devices import Device, device_of
+from tilewise.flags import check_flags
 from tilewise.isolated import launch as in_a_process
 from tilewise.launch import Launch, LaunchReport, dim3, each_of
 from tilewise.limits import Limits
@@ -175,6 +176,9 @@ class Launchable(ABC):
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")
+        check_flags(
+            global_races=global_races, isolated=isolated, cooperative=cooperative, counts=counts
+        )
         place = self.place(device)
         launch = Launch(
             dim3(grid, "grid"), dim3(block, "block"), each_of(args), _size(shared), checks,

@@ -99,6 +99,8 @@ def list_kernels(
         If a file does not exist.
     ParserMissingError
         If the parser is not installed.
+    TypeError
+        If ``paths`` is neither a path nor several.
     ValueError
         If the only file is not text or is PTX that can't be read, if there is no kernel called
         ``name``, or if NVRTC does not know ``arch``.
@@ -115,6 +117,8 @@ def list_kernels(
         raise ValueError(
             f"NVRTC does not know arch {arch!r}; it knows {', '.join(architectures())}"
         )
+    if not isinstance(paths, str | os.PathLike | Iterable):
+        raise TypeError(f"paths is {paths!r}; it takes a path, or several")
     every = files_of([paths] if isinstance(paths, str | os.PathLike) else paths)
     files: list[Path] = []
     others: list[ListedKernel] = []

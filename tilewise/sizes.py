@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import index
 
 UNITS = {
     "": 1, "B": 1,
@@ -30,10 +31,11 @@ def parse(given: int | str, what: str = "memory") -> int:
     ValueError
         If it has another form, or is not above 0.
     """
-    if isinstance(given, bool) or not isinstance(given, int | str):
+    is_number = hasattr(given, "__index__") and not isinstance(given, bool)
+    if not (is_number or isinstance(given, str)):
         raise TypeError(f"{what} is {given!r}; it takes bytes, or a size as '4GB' or '512MiB'")
-    if isinstance(given, int):
-        size = given
+    if not isinstance(given, str):
+        size = index(given)
     else:
         found = _FORM.fullmatch(given)
         unit = UNITS.get(found[2].upper()) if found else None

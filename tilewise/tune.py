@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from numbers import Number, Real
 from statistics import median
 from typing import Any
 
@@ -191,6 +192,8 @@ def tune(
     does not hold, in CUDA graphs where one launch is short. The winner is kept if it is faster
     than the model's choice by more than 2%.
     """
+    if not isinstance(seconds, Real):
+        raise TypeError(f"seconds is {seconds!r}; it takes a number of seconds")
     if not 0 < seconds < math.inf:
         raise ValueError(f"seconds is {seconds}; it takes a time above 0")
     if not products:
@@ -214,10 +217,10 @@ def _product(given: Any, dtype: str, layout: str) -> tuple[Product, int | None]:
         raise TypeError(f"{given!r} is no product; give (m, n, k), or (a, b)")
     if len(given) == 3:
         m, n, k = given
-        if not all(isinstance(size, int) for size in given):
-            raise TypeError(f"{given!r} is no product; m, n and k are integers")
         return of_shape(m, n, k, dtype, layout), None
     a, b = given
+    if isinstance(a, Number) and isinstance(b, Number):
+        raise TypeError(f"{given!r} is no product; give (m, n, k), or (a, b)")
     call = check(a, b, None, 1, 0, False, False, None, None, "auto")
     ordinal = call.library.ordinal(a)
     return (on_arrival(call) if ordinal is None else asked(call))[0], ordinal

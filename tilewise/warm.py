@@ -154,13 +154,18 @@ def warm(
     ValueError
         If a size, a number of groups, a dtype, a layout or the architecture is not a valid one.
     TypeError
-        If a size or a number of groups is not an integer.
+        If a size or a number of groups is not an integer, or ``sizes`` or ``groups`` has none of
+        them.
     OSError
         If the cache can't be written.
     DeviceUnavailableError
         If NVRTC can't be loaded.
     """
     begun, asked = time.perf_counter(), arch
+    if sizes is not None and not isinstance(sizes, Iterable):
+        raise TypeError(f"sizes is {sizes!r}; it takes products, as in [(m, n, k)]")
+    if groups is not None and not isinstance(groups, Iterable):
+        raise TypeError(f"groups is {groups!r}; it takes numbers of groups, as in [8]")
     arch, chip = _planned_for(asked)
     folder = _folder()
     for dtype in dtypes:

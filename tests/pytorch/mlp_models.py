@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -124,3 +125,14 @@ class InBlock(nn.Module):  # type: ignore[misc]
 
     def forward(self, x: Any) -> Any:
         return x + self.mlp(self.norm(x))
+
+
+class Locked(Up):
+    """One that holds what can't be pickled, and says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock = threading.Lock()
+
+    def __getstate__(self) -> Any:
+        return {name: value for name, value in vars(self).items() if name != "lock"}

@@ -309,3 +309,36 @@ def test_tilewise_is_imported_without_torch() -> None:
         "else:\n    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+def test_out_that_holds_no_elements_is_refused(torch: Any, tw: Any) -> None:
+    """A subclass whose elements are those of other tensors, as quantized and distributed ones."""
+
+    class Outer(torch.Tensor):  # type: ignore[misc]
+        @staticmethod
+        def __new__(cls, *shape: int) -> Any:
+            return torch.Tensor._make_wrapper_subclass(cls, shape, dtype=torch.float32)
+
+        @classmethod
+        def __torch_dispatch__(cls, *_: Any) -> Any:
+            raise AssertionError("it was called")
+
+    x = torch.ones(3, 3)
+    with pytest.raises(TypeError, match="out is a Outer, which holds no elements of its own"):
+        tw.matmul(x, x, out=Outer(3, 3))
+    with pytest.raises(TypeError, match="out is a Outer, which holds no elements of its own"):
+        tw.grouped_matmul(x, x[None], torch.tensor([3]), out=Outer(3, 3))
+
+
+@pytest.mark.parametrize("compiles", [False, True])
+@pytest.mark.parametrize("options", [{}, {"epilogue": tilewise.relu}])
+def test_a_text_does_not_transpose(torch: Any, tw: Any, options: Any, compiles: bool) -> None:
+    """Any text is true in Python, BLAS's N too."""
+    x = torch.ones(3, 3, requires_grad=True)
+
+    def product(x: Any) -> Any:
+        return tw.matmul(x, x, transpose_a="N", **options)
+
+    compiled = torch.compile(product, backend="eager") if compiles else product
+    with pytest.raises(Exception, match="transpose_a is 'N'; it takes True or False"):
+        compiled(x)

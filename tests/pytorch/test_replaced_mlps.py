@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from typing import Any
 
 import pytest
@@ -172,3 +174,99 @@ def test_other_biases_are_left(torch: Any, tw: Any) -> None:
     model.gate_proj.bias = torch.nn.Parameter(torch.zeros(8))
     model.up_proj.bias = None
     assert model(torch.ones(2, 8)).shape == wanted.shape
+
+
+def test_hooks_of_all_modules_see_each_layer(torch: Any, tw: Any) -> None:
+    """Profilers and counters of operations set such hooks, for a while."""
+    nn, modules = torch.nn, torch.nn.modules.module
+    row = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8), nn.ELU())
+    for theirs in (models.Gated(), row):
+        ours = copy.deepcopy(theirs)
+        assert tw.replace_linears(ours).fused
+        seen: list[list[int]] = []
+        for model in (theirs, ours):
+            called: list[int] = []
+            names = {id(module): at for at, module in enumerate(model.modules())}
+            hook = modules.register_module_forward_hook(
+                lambda module, *_, called=called, names=names: called.append(names[id(module)])
+            )
+            try:
+                model(torch.ones(2, 8))
+            finally:
+                hook.remove()
+            seen.append(called)
+        assert seen[0] == seen[1]
+        assert len(seen[0]) == 5
+
+
+@pytest.mark.parametrize("change", ["forward", "function"])
+def test_a_class_that_changes_later_is_seen(
+    torch: Any, tw: Any, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another ``forward`` of the class, another function under the global name that it calls."""
+    ours = models.Up()
+    theirs = copy.deepcopy(ours)
+    assert tw.replace_linears(ours).fused
+    if change == "forward":
+        monkeypatch.setattr(models.Up, "forward", lambda self, x: self.one(x))
+    else:
+        monkeypatch.setattr(torch.nn.functional, "gelu", lambda x, approximate: x * 2)
+    x = torch.randn(2, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
+    torch.testing.assert_close(torch.compile(ours, backend="eager")(x), theirs(x))
+
+
+def test_a_pickled_mlp_whose_source_has_changed(
+    torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint is read by a later version of the code, whose ``forward`` then counts."""
+    ours = models.Up()
+    tw.replace_linears(ours)
+    saved = pickle.dumps(ours)
+    monkeypatch.setattr(models.Up, "forward", models.Branching.forward)
+    again = pickle.loads(saved)
+    assert type(again) is models.Up
+    again.eval()
+    x = torch.randn(2, 8)
+    wanted = models.Branching.forward(again, x)
+    torch.testing.assert_close(again(x), wanted)
+
+
+def test_a_class_of_ones_own_state(torch: Any, tw: Any) -> None:
+    """A module that leaves something out of its pickle leaves it out when it is one MLP, too."""
+    ours = models.Locked()
+    assert tw.replace_linears(ours).fused
+    again = pickle.loads(pickle.dumps(ours))
+    assert not hasattr(again, "lock")
+    torch.testing.assert_close(again(torch.ones(2, 8)), ours(torch.ones(2, 8)))
+
+
+def test_classes_go_with_their_modules(torch: Any, tw: Any) -> None:
+    """The class of an MLP lives no longer than the class of the module that became one."""
+
+    def made() -> Any:
+        kind: Any = type("Made", (models.Up,), {})
+        model = kind()
+        assert tw.replace_linears(model).fused
+        assert type(copy.deepcopy(model)) is type(model)
+        return weakref.ref(kind)
+
+    kind = made()
+    gc.collect()
+    assert kind() is None
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_modules_of_torchscript_are_left(torch: Any, tw: Any) -> None:
+    script = torch.jit.script(torch.nn.Linear(8, 8))
+    model = torch.nn.Sequential(models.Up(), script, torch.nn.Linear(8, 8))
+    told = tw.replace_linears(model)
+    assert told.replaced == ("0.one", "0.other", "2")
+    assert list(told.fused) == ["0"]
+
+
+def test_nothing_is_replaced_if_the_choice_fails(torch: Any, tw: Any) -> None:
+    model = models.Up()
+    with pytest.raises(KeyError):
+        tw.replace_linears(model, lambda name, _: {"one": True}[name])
+    assert all(type(layer) is torch.nn.Linear for layer in model.children())

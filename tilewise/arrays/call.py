@@ -11,6 +11,7 @@ import numpy as np
 from tilewise.arrays.fusion import APART, Asked, Fusion, check_shape, fusion
 from tilewise.arrays.libraries import Array, Library, dtype_name, library_of
 from tilewise.devices import Device, check_device
+from tilewise.flags import check_flags
 from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Pairing, Product, paired
 from tilewise.numbers import scalar
@@ -119,6 +120,7 @@ def check(
 ) -> Call:
     """Return the call if everything in it is right; see :func:`tilewise.matmul` for errors."""
     check_device(device)
+    check_flags(transpose_a=transpose_a, transpose_b=transpose_b)
     given = tuple(out) if isinstance(out, tuple | list) else None if out is None else (out,)
     outs = given or ()
     if any(x is None for x in outs):

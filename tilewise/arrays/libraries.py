@@ -252,6 +252,8 @@ class _Torch:
             )
         if what == "out" and x.is_neg():
             raise TypeError("out is a lazily negated view (torch.Tensor.is_neg); pass another")
+        if x.numel() and not (x.is_meta or x.data_ptr()):
+            raise TypeError(f"{what} is a {type(x).__name__}, which holds no elements of its own")
 
     def dtype_of(self, x: Array) -> str:
         found = self._dtypes.get(x.dtype)
@@ -394,6 +396,9 @@ def dtype_name(dtype: object) -> str:
     if type(dtype).__module__ == "torch":
         return str(dtype).removeprefix("torch.")
     try:
-        return np.dtype(dtype).name  # type: ignore[call-overload, no-any-return]
+        found: np.dtype[Any] = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
         raise TypeError(f"out_dtype is {dtype!r}, which is no dtype") from None
+    if not found.isnative:
+        raise TypeError(f"out_dtype is {found.str!r}, not in this machine's byte order")
+    return found.name

@@ -97,7 +97,9 @@ class Symbol:
     def __abs__(self) -> Symbol:
         return operate("absolute", self)
 
-    def __pow__(self, power: Any) -> Symbol:
+    def __pow__(self, power: Any, modulus: Any = None) -> Symbol:
+        if modulus is not None:
+            self._untraced()
         known = "exponents are 0.5, and whole numbers from 1 to 16"
         if isinstance(power, Symbol):
             fail("a power whose exponent is not a constant can't be traced", known)
@@ -216,6 +218,18 @@ class Symbol:
 
     def __len__(self) -> NoReturn:
         self.__iter__()
+
+    def __setitem__(self, _: Any, __: Any) -> NoReturn:
+        self.__iter__()
+
+    __delitem__ = __contains__ = __getitem__
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        fail("a value of the epilogue is no function", "it stands for one element itself")
+
+    def __format__(self, spec: str) -> str:
+        """Return the value as text; a number's format asks for a number."""
+        return str(self) if not spec else self.__float__()
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("__"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from types import FunctionType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -13,17 +12,15 @@ import numpy as np
 
 from tilewise.epilogue.enclosure import Enclosure, Floats, Interval
 from tilewise.epilogue.evaluate import evaluated
-from tilewise.epilogue.foreign import OURS, why_not
 from tilewise.epilogue.instructions import instructions_of
+from tilewise.epilogue.parameters import check_names, named, parameters_of
 from tilewise.epilogue.symbols import Symbol, Symbols, number
 from tilewise.errors import TraceError
-from tilewise.shown import plural
 
 _INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/", "less": "<", "less_equal": "<=",
     "equal": "==", "not_equal": "!=", "and": "&&", "or": "||",
 }  # fmt: skip
-VARIADIC = 0x0C  # bits of a code's flags: *args, **kwargs (inspect.CO_VARARGS, CO_VARKEYWORDS)
 _PREFIX = {"negative": "-", "not": "!"}
 # How tightly an operation binds, for the parentheses of formulas.
 _BINDS = {"or": 1, "and": 2, "equal": 3, "not_equal": 3, "less": 3, "less_equal": 3, "add": 4,
@@ -150,7 +147,8 @@ class Epilogue:
     """A function that is traced once, for many products.
 
     Everything that the function reads besides its arguments, such as the variables of a closure,
-    keeps the value of that time; parameters with defaults are constants.
+    keeps the value of that time; parameters with defaults are constants. A pickle holds what was
+    traced, and not the function, so it may be a ``lambda``.
 
     Parameters
     ----------
@@ -175,14 +173,35 @@ class Epilogue:
     """
 
     def __init__(self, function: Callable[..., Any], *, pairs: bool = False) -> None:
+        if isinstance(function, Epilogue) and function.traced.takes_pairs is pairs:
+            self._set(function.traced, function.function)
+            return
         while isinstance(function, Epilogue):
             function = function.function
         sums = PAIR if pairs else SUM
-        parameters, optional = _parameters(function, len(sums))
-        self.traced = _traced(function, sums, tuple(x for x in parameters if x not in optional))
-        self.function: Callable[..., Any] = function
+        parameters, optional = parameters_of(function, len(sums))
+        names = tuple(x for x in parameters if x not in optional)
+        self._set(_traced(function, sums, names), function)
+
+    def _set(self, traced: Traced, function: Callable[..., Any]) -> None:
+        self.traced, self.function = traced, function
         self.key = f"epilogue {next(_numbers)}"
         registered[self.key] = self
+
+    @classmethod
+    def _of(cls, traced: Traced, function: Callable[..., Any]) -> Epilogue:
+        """Return the epilogue of a function that was traced."""
+        made = cls.__new__(cls)
+        made._set(traced, function)
+        return made
+
+    def __copy__(self) -> Epilogue:
+        """Return the epilogue itself, which does not change."""
+        return self
+
+    def __deepcopy__(self, _: Any) -> Epilogue:
+        """Return the epilogue itself, which does not change."""
+        return self
 
     def __call__(self, *values: Any, **operands: Any) -> Any:
         """Call the function, for instance on arrays."""
@@ -238,12 +257,12 @@ def trace(
                 was, here = "of single elements", "with pairs; give tilewise.Epilogue pairs=True"
             raise TraceError(f"{function} was traced as a function {was}, and is used {here}")
         if traced.operands != names and set(traced.operands) != set(names):
-            _check_names(str(function), traced.operands, (), names, taken)
+            check_names(str(function), traced.operands, (), names, taken)
         return traced
     sums = PAIR if pairs else SUM
-    parameters, optional = _parameters(function, len(sums))
+    parameters, optional = parameters_of(function, len(sums))
     if parameters != tuple(names):
-        _check_names(_name(function), parameters, optional, names, taken)
+        check_names(named(function), parameters, optional, names, taken)
         parameters = tuple(x for x in parameters if x in names)
     return _traced(function, sums, parameters)
 
@@ -257,7 +276,7 @@ def _traced(
     is_tuple = isinstance(found, tuple)
     results = tuple(_result(function, x, symbols) for x in (found if is_tuple else (found,)))
     if not results:
-        raise TraceError(f"{_name(function)} returns no result")
+        raise TraceError(f"{named(function)} returns no result")
     return interned(sums, operands, results, is_tuple)
 
 
@@ -274,91 +293,21 @@ def interned(
 def _result(function: Callable[..., Any], x: Any, symbols: Symbols) -> Any:
     if isinstance(x, Symbol):
         if x.symbols is not symbols:
-            raise TraceError(f"{_name(function)} returns a value of another call's epilogue")
+            raise TraceError(f"{named(function)} returns a value of another call's epilogue")
         if x.is_condition:
             raise TraceError(
-                f"{_name(function)} returns a condition; a number is "
+                f"{named(function)} returns a condition; a number is "
                 "tilewise.where(condition, 1, 0)"
             )
         return x
     if x is None:
-        raise TraceError(f"{_name(function)} returns None, and not what becomes of acc")
+        raise TraceError(f"{named(function)} returns None, and not what becomes of acc")
     if isinstance(x, bool) or not isinstance(x, int | float | np.integer | np.floating):
         raise TraceError(
-            f"{_name(function)} returns a {type(x).__qualname__}; an epilogue returns what becomes "
+            f"{named(function)} returns a {type(x).__qualname__}; an epilogue returns what becomes "
             "of acc, or a tuple of such"
         )
     return number(x)
-
-
-def _name(function: Callable[..., Any]) -> str:
-    code = getattr(function, "__code__", None)
-    name = getattr(function, "__qualname__", type(function).__qualname__)
-    return name if code is None else f"{name} ({code.co_filename}:{code.co_firstlineno})"
-
-
-def _parameters(
-    function: Callable[..., Any], first: int
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the names of the parameters after the first ones, and of those with defaults."""
-    if isinstance(function, FunctionType) and not hasattr(function, "__wrapped__"):
-        code = function.__code__  # inspect would take as long as all of the tracing
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        is_plain = not code.co_flags & VARIADIC and code.co_posonlyargcount <= first
-        count = len(function.__defaults__ or ())
-        if is_plain and code.co_argcount - count >= first:
-            positional = names[code.co_argcount - count : code.co_argcount] if count else ()
-            return names[first:], (*positional, *(function.__kwdefaults__ or ()))
-    elif not callable(function):
-        raise TypeError(f"epilogue is {function!r}; it takes a function")
-    if why := why_not(function):
-        raise TraceError(why)
-    import inspect  # takes milliseconds to import, and few functions need it
-
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:
-        name = getattr(function, "__name__", type(function).__name__)
-        raise TraceError(
-            f"{name} does not say what it takes; give a function of the accumulator, as "
-            f"epilogue=lambda acc: tilewise.{OURS.get(name, 'relu')}(acc)"
-        ) from None
-    taken = [x for x in parameters[:first] if x.kind is not x.KEYWORD_ONLY]
-    if len(taken) < first:
-        if first == 1:
-            raise TraceError(f"{_name(function)} has no parameter; its first is the accumulator")
-        raise TraceError(
-            f"{_name(function)} has {plural(len(parameters), 'parameter')}; of pairs, its first "
-            "two are the products, as lambda gate, up: tilewise.silu(gate) * up"
-        )
-    for x in parameters:
-        if x.kind in (x.VAR_POSITIONAL, x.VAR_KEYWORD):
-            raise TraceError(f"{_name(function)} takes {x}; name the operands one by one")
-        if x.kind is x.POSITIONAL_ONLY and x not in taken:
-            raise TraceError(f"{_name(function)} takes {x.name} without a name; operands have one")
-    optional = tuple(x.name for x in parameters[first:] if x.default is not x.empty)
-    return tuple(x.name for x in parameters[first:]), optional
-
-
-def _check_names(
-    function: str,
-    parameters: Sequence[str],
-    optional: Sequence[str],
-    names: Sequence[str],
-    taken: Container[str],
-) -> None:
-    missing = [x for x in parameters if x not in names and x not in optional]
-    if missing and missing[0] in taken:
-        raise TraceError(
-            f"{function} takes {missing[0]!r}, which is an argument of the product itself; "
-            "call the operand otherwise"
-        )
-    if missing:
-        raise TraceError(f"{function} takes {missing[0]!r}; give {missing[0]}=...")
-    unknown = [x for x in names if x not in parameters]
-    if unknown:
-        takes = ", ".join(parameters) or "no operand"
-        raise TraceError(f"{function} takes {takes}, and not {unknown[0]!r}")
 
 
 def needed_by(results: Iterable[Any], given: Container[int] = ()) -> list[Symbol]:

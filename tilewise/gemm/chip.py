@@ -150,9 +150,13 @@ def known(name: str, multiprocessors: int | None = None) -> Chip:
 
     Raises
     ------
+    TypeError
+        If the name is no string.
     ValueError
         If the GPU is not known, or does not have so many multiprocessors.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"gpu is {name!r}; it takes the name of a GPU, as 'h200'")
     chip = KNOWN[names.find(name, KNOWN)]
     if multiprocessors is None:
         return chip

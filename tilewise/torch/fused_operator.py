@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -28,7 +28,9 @@ from tilewise.epilogue.written import KEPT, read
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.below_autograd import below_autograd
+from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.fused import Fused, Fusing
+from tilewise.torch.transformed import is_transformed, pytorch_matmul
 
 Tensor = Any
 
@@ -102,6 +104,31 @@ _SUMS = (
 def fits(function: Traced, wanted: Sequence[int], arrays: int) -> bool:
     """Return whether a kernel can store what training needs besides ``arrays`` operands."""
     return arrays + len(trained(function, tuple(wanted)).forward.results) - 1 <= MOST
+
+
+def _transformed(
+    a: Tensor,
+    b: Sequence[Tensor],
+    c: Tensor | None,
+    operands: Sequence[Tensor],
+    function: str,
+    *,
+    wanted: Sequence[int],
+    places: Sequence[int],
+    numbers: Sequence[float],
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    pairs: str | None = None,
+    out_dtype: Any = None,
+) -> list[Tensor]:
+    """Compute the operator by PyTorch's own functions."""
+    made = trained(read(function), tuple(wanted)).forward
+    asked = Asked(made, with_numbers(operands, places, numbers), pairs)
+    sums = partial(pytorch_matmul, alpha=alpha, beta=beta)
+    with torch._C._DisableAutocast():
+        of_b = tuple(b) if pairs == APART else b[0]
+        found = by_pytorch(a, of_b, c, asked, sums, out_dtype)
+    return list(found) if made.is_tuple else [found]
 
 
 def result_of(
@@ -199,6 +226,11 @@ def _recorded(
     out_dtype: Any = None,
 ) -> list[Tensor]:
     """Record the operator for autograd if needed, and call the operator below autograd."""
+    if is_transformed():
+        return _transformed(
+            a, b, c, operands, function, wanted=wanted, places=places, numbers=numbers, alpha=alpha,
+            beta=beta, pairs=pairs, out_dtype=out_dtype,
+        )  # fmt: skip
 
     def below(_: Any) -> list[Tensor]:
         found: list[Tensor] = below_autograd(
@@ -226,6 +258,7 @@ def _recorded(
 for _key in ("CPU", "CUDA"):
     _library.impl("fused_matmul", _kernel, _key)
 _library.impl("fused_matmul", _recorded, "Autograd", with_keyset=True)
+_library.impl("fused_matmul", _transformed, "FuncTorchBatched")
 torch.library.register_fake("tilewise::fused_matmul", _shaped, lib=_library)
 
 

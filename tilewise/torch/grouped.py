@@ -2,12 +2,13 @@
 
 References
 ----------
-PyTorch, "The Custom Operators Manual"; ``torch.library.custom_op``.
+PyTorch, "The Custom Operators Manual"; ``torch.library``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,8 +20,10 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.libraries import Array, dtype_name, library_of
 from tilewise.devices import Device
 from tilewise.gemm.product import ACCUMULATORS
-from tilewise.torch.autocast import is_under_autocast
-from tilewise.torch.operator import check_tensors
+from tilewise.torch.autocast import cast, is_under_autocast
+from tilewise.torch.below_autograd import below_autograd
+from tilewise.torch.operator import check_not_transformed, check_tensors
+from tilewise.torch.transformed import is_transformed
 
 Tensor = Any
 
@@ -84,6 +87,7 @@ def grouped_matmul(
         )  # fmt: skip
     way = dispatched.route(x, w, offsets, *given)
     if out is not None:
+        check_not_transformed(way)
         if torch.is_grad_enabled() and any(
             each is not None and each.requires_grad for each in (x, w, *outs, *given)
         ):
@@ -147,47 +151,101 @@ def _with_epilogue(x: Tensor, w: Tensor, offsets: Tensor, asked: Asked, kind: An
     return tuple(results) if asked.function.is_tuple else results[0]
 
 
-@torch.library.custom_op("tilewise::grouped_matmul", mutates_args=())  # type: ignore[untyped-decorator]
-def _operator(
-    x: torch.Tensor, w: torch.Tensor, offsets: torch.Tensor, out_dtype: torch.dtype | None = None
-) -> torch.Tensor:
-    found: torch.Tensor = dispatched.grouped_answer(x, w, offsets, out_dtype=out_dtype)
-    return found
+_library = torch.library.Library("tilewise", "FRAGMENT")
+_library.define(
+    "grouped_matmul(Tensor x, Tensor w, Tensor offsets, ScalarType? out_dtype=None) -> Tensor",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_operator = torch.ops.tilewise.grouped_matmul.default
 
 
-@_operator.register_fake  # type: ignore[untyped-decorator]
+def _kernel(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
+    return dispatched.grouped_answer(x, w, offsets, out_dtype=out_dtype)
+
+
 def _shaped(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
     """Return a result without values, for graphs; raise the errors of a call."""
+    shape, kind = _result_of(x, w, offsets, out_dtype)
+    return x.new_empty(shape, dtype=kind)
+
+
+def _result_of(
+    x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any
+) -> tuple[tuple[int, ...], Any]:
     library = library_of(x)
     assert library is not None
     kind = dtypes(library, x, w, None, (), out_dtype, ("x", "w"))[1]
     *_, shape = grouped.shapes(tuple(x.shape), tuple(w.shape), tuple(offsets.shape))
-    return x.new_empty(shape, dtype=getattr(torch, kind))
+    return shape, getattr(torch, kind)
 
 
-def _saved(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    x, w, offsets, _ = inputs
-    needs_x, needs_w = ctx.needs_input_grad[:2]
-    ctx.save_for_backward(x if needs_w else None, w if needs_x else None, offsets)
-    ctx.dtype, ctx.is_of_rows = x.dtype, w.ndim == 3
-    ctx.by_columns = w.ndim == 3 and w.stride(-2) == 1 and w.stride(-1) != 1
+def _recorded(keys: Any, x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
+    """Record the operator for autograd if needed, and call the operator below autograd."""
+    if is_transformed():
+        return _transformed(x, w, offsets, out_dtype)
+    below = partial(below_autograd, keys, _operator, _kernel, x, w, offsets, out_dtype)
+    if torch.is_grad_enabled() and torch._C._any_requires_grad(x, w):
+        return _Grouped.apply(x, w, offsets, below)
+    return below()
 
 
-def _gradients(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the gradients of x and of w, which are grouped products of views, without copies."""
-    x, w, offsets = ctx.saved_tensors
-    g = of_d.to(ctx.dtype)
-    of_x = of_w = None
-    if w is not None:
-        of_x = _operator(g, w.mT, offsets) if ctx.is_of_rows else _operator(w, g.mT, offsets).mT
-    if x is not None:
-        # The gradient has w's layout, because autograd copies a gradient that has another.
-        turned = ctx.by_columns
-        of_w = _operator(g.mT, x, offsets).mT if turned else _operator(x.mT, g, offsets)
-    return of_x, of_w, None, None
+def _transformed(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
+    """Compute the operator by PyTorch's own products, each group's of all rows.
+
+    Sizes of groups are values, which transformations don't let one look at.
+    """
+    if is_under_autocast(x):  # within vmap, PyTorch asks for this before it asks autocast
+        x, w, _ = cast(x, w, None, None)
+    shape, kind = _result_of(x, w, offsets, out_dtype)
+    sums = getattr(torch, ACCUMULATORS[dtype_name(x.dtype)])
+    x, w = x.to(sums), w.to(sums)
+    is_of_rows = w.ndim == 3
+    at = torch.arange(x.shape[0] if is_of_rows else x.shape[1], device=x.device)
+    groups, begin = [], offsets.new_zeros(())
+    for end in offsets:
+        is_in = (at >= begin) & (at < end)
+        # What lies outside of a group may be NaN, and is replaced instead of multiplied by zero.
+        own = is_in[:, None] if is_of_rows else is_in
+        groups.append((is_in, torch.where(own, x, 0)))
+        begin = end
+    with torch._C._DisableAutocast():
+        if not is_of_rows:
+            each = [part @ torch.where(is_in[:, None], w, 0) for is_in, part in groups]
+            return torch.stack(each).to(kind) if each else x.new_zeros(shape, dtype=kind)
+        found = x.new_zeros(shape)
+        for (is_in, part), matrix in zip(groups, w, strict=True):
+            found = torch.where(is_in[:, None], part @ matrix, found)
+        return found.to(kind)
 
 
-_operator.register_autograd(_gradients, setup_context=_saved)
+class _Grouped(torch.autograd.Function):  # type: ignore[misc]
+    """A grouped product that autograd records."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, offsets: Tensor, below: Callable[[], Tensor]
+    ) -> Tensor:
+        """Compute the result by ``below``."""
+        result = below()  # first, because it raises the error if an input is wrong
+        needs_x, needs_w = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(x if needs_w else None, w if needs_x else None, offsets)
+        ctx.dtype, ctx.is_of_rows = x.dtype, w.ndim == 3
+        ctx.by_columns = w.ndim == 3 and w.stride(-2) == 1 and w.stride(-1) != 1
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, of_d: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and of w, grouped products of views, without copies."""
+        x, w, offsets = ctx.saved_tensors
+        g = of_d.to(ctx.dtype)
+        of_x = of_w = None
+        if w is not None:
+            of_x = _operator(g, w.mT, offsets) if ctx.is_of_rows else _operator(w, g.mT, offsets).mT
+        if x is not None:
+            # The gradient has w's layout, because autograd copies a gradient that has another.
+            turned = ctx.by_columns
+            of_w = _operator(g.mT, x, offsets).mT if turned else _operator(x.mT, g, offsets)
+        return of_x, of_w, None, None
 
 
 def _under_autocast(device: str) -> Callable[..., Tensor]:
@@ -202,8 +260,12 @@ def _under_autocast(device: str) -> Callable[..., Tensor]:
     return call
 
 
-for _device, _key in (("cpu", "AutocastCPU"), ("cuda", "AutocastCUDA")):
-    _operator._lib.impl("grouped_matmul", _under_autocast(_device), _key)
+for _key in ("CPU", "CUDA"):
+    _library.impl("grouped_matmul", _kernel, _key)
+    _library.impl("grouped_matmul", _under_autocast(_key.lower()), f"Autocast{_key}")
+_library.impl("grouped_matmul", _recorded, "Autograd", with_keyset=True)
+_library.impl("grouped_matmul", _transformed, "FuncTorchBatched")
+torch.library.register_fake("tilewise::grouped_matmul", _shaped, lib=_library)
 
 
 @register_flop_formula(torch.ops.tilewise.grouped_matmul)  # type: ignore[untyped-decorator]

@@ -24,6 +24,7 @@ from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
 from tilewise.torch.below_autograd import below_autograd
+from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.call_cache import (
     LookedUp,
     Multiplier,
@@ -35,7 +36,7 @@ from tilewise.torch.fused import reduced
 from tilewise.torch.fused_operator import result_of
 from tilewise.torch.gradient import Sides, empty_gradient, is_by_columns
 from tilewise.torch.operator_cache import OperatorCaches
-from tilewise.torch.transformed import is_batched, pytorch_matmul
+from tilewise.torch.transformed import is_batched, is_transformed, pytorch_matmul
 
 Tensor = Any
 BIASED = Epilogue(lambda acc, bias: acc + bias)
@@ -123,10 +124,23 @@ def _shaped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _recorded(keys: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Record the operator for autograd if needed, and call the operator below autograd."""
+    if is_transformed():
+        return transformed(x, weight, bias)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(x, weight, bias):
         below = partial(below_autograd, keys, OPERATOR, _kernel, x, weight, bias)
         return _Linear.apply(x, weight, bias, below)
     return below_autograd(keys, OPERATOR, _kernel, x, weight, bias)
+
+
+def transformed(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Compute the operator by PyTorch's own functions."""
+    _check(x, weight, bias)
+    with torch._C._DisableAutocast():
+        if bias is None:
+            return pytorch_matmul(x, weight.mT)
+        asked = Asked(BIASED.traced, (bias,))
+        found: Tensor = by_pytorch(x, weight.mT, None, asked, pytorch_matmul, None)
+        return found
 
 
 class _Linear(torch.autograd.Function):  # type: ignore[misc]
@@ -217,12 +231,17 @@ def _shaped_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
 
 def _backward_recorded(keys: Any, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the gradients, by products that autograd can record if it has to."""
-    if torch.is_grad_enabled() and torch._C._any_requires_grad(g, x, weight):
-        _check_gradient(g, x, weight)
-        sides, again = Sides.of(x, weight, 1.0, False, True), torch.ops.tilewise.matmul
-        return sides.of_a(g, weight, again), sides.of_b(g, x, again)
+    is_recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(g, x, weight)
+    if is_recorded or is_transformed():
+        return _by_products(g, x, weight)
     found: tuple[Tensor, Tensor] = below_autograd(keys, BACKWARD, _backward, g, x, weight)
     return found
+
+
+def _by_products(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    _check_gradient(g, x, weight)
+    sides, again = Sides.of(x, weight, 1.0, False, True), torch.ops.tilewise.matmul
+    return sides.of_a(g, weight, again), sides.of_b(g, x, again)
 
 
 for _key in ("CPU", "CUDA"):
@@ -230,6 +249,8 @@ for _key in ("CPU", "CUDA"):
     _library.impl("linear_backward", _backward, _key)
 _library.impl("linear", _recorded, "Autograd", with_keyset=True)
 _library.impl("linear_backward", _backward_recorded, "Autograd", with_keyset=True)
+_library.impl("linear", transformed, "FuncTorchBatched")
+_library.impl("linear_backward", _by_products, "FuncTorchBatched")
 torch.library.register_fake("tilewise::linear", _shaped, lib=_library)
 torch.library.register_fake("tilewise::linear_backward", _shaped_backward, lib=_library)
 

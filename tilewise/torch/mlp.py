@@ -15,6 +15,7 @@ from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import written
 from tilewise.torch.activations import epilogue_of
 from tilewise.torch.autocast import any_autocast, cast, casts, is_under_autocast, without_autocast
+from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.call_cache import CachedCall, LayerCache, LayerCaches, LookedUp, may_be_cached
 from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import linear
@@ -29,7 +30,7 @@ from tilewise.torch.mlp_gradient import (
 )
 from tilewise.torch.mlp_operator import OPERATOR, check, fits
 from tilewise.torch.operator import check_tensors, matmul, overridden
-from tilewise.torch.with_epilogue import by_pytorch, constant_of, fused, given_as
+from tilewise.torch.with_epilogue import constant_of, fused, given_as
 
 Tensor = Any
 

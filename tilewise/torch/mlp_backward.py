@@ -30,6 +30,7 @@ from tilewise.torch.call_cache import (
 from tilewise.torch.gradient import empty_gradient, is_by_columns
 from tilewise.torch.mlp_gradient import OF_SUMS
 from tilewise.torch.operator_cache import OperatorCaches
+from tilewise.torch.transformed import is_transformed
 
 Tensor = Any
 
@@ -123,6 +124,11 @@ def _shaped(
 
 def _recorded(keys: Any, *args: Any) -> list[Tensor]:
     """Raise an error if autograd would record the operator, and else call it below autograd."""
+    if is_transformed():
+        raise NotImplementedError(
+            "tilewise::mlp_backward can't be transformed; call it outside of torch.func's "
+            "transformations and of forward-mode differentiation"
+        )
     if torch.is_grad_enabled():
         g, x, weights, down, hidden, operands, _ = args
         if any(each.requires_grad for each in (g, x, *weights, down, hidden, *operands)):

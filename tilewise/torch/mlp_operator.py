@@ -18,15 +18,18 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from tilewise.arrays.fusion import APART, Asked
 from tilewise.epilogue.derivative import Trained, trained
 from tilewise.epilogue.written import KEPT, read
 from tilewise.torch.below_autograd import below_autograd
+from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.call_cache import CallCache, with_cache
 from tilewise.torch.fused_operator import result_of
-from tilewise.torch.linear_operator import check_features, check_weight
+from tilewise.torch.linear_operator import check_features, check_weight, transformed
 from tilewise.torch.mlp_backward import OPERATOR as BACKWARD
 from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
 from tilewise.torch.operator_cache import OperatorCaches
+from tilewise.torch.transformed import is_transformed, pytorch_matmul
 from tilewise.torch.with_epilogue import fused
 
 Tensor = Any
@@ -153,7 +156,8 @@ def _recorded(
     stores: bool,
 ) -> list[Tensor]:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-
+    if is_transformed():
+        return _transformed(x, weights, biases, down, down_bias, function, wanted, stores)
     below: Callable[[], list[Tensor]] = partial(
         below_autograd, keys, OPERATOR, _kernel, x, weights, biases, down, down_bias, function,
         wanted, stores,
@@ -176,9 +180,32 @@ def _recorded(
     return list(Mlp.apply(facts, below, *layers.tensors))
 
 
+def _transformed(
+    x: Tensor,
+    weights: Sequence[Tensor],
+    biases: Sequence[Tensor],
+    down: Tensor,
+    down_bias: Tensor | None,
+    function: str,
+    wanted: Sequence[int],
+    stores: bool,
+) -> list[Tensor]:
+    """Compute the operator by PyTorch's own functions."""
+    check(Layers(x, tuple(weights), tuple(biases), down, down_bias))
+    b = tuple(each.mT for each in weights)
+    is_gated = len(b) == 2
+    made = _made(function, tuple(wanted)).forward
+    asked = Asked(made, tuple(biases), APART if is_gated else None)
+    with torch._C._DisableAutocast():
+        hidden = by_pytorch(x, b if is_gated else b[0], None, asked, pytorch_matmul, None)
+    result = transformed(hidden[0], down, down_bias)
+    return [result, *hidden] if stores else [result]
+
+
 for _key in ("CPU", "CUDA"):
     _library.impl("mlp", _kernel, _key)
 _library.impl("mlp", _recorded, "Autograd", with_keyset=True)
+_library.impl("mlp", _transformed, "FuncTorchBatched")
 torch.library.register_fake("tilewise::mlp", _shaped, lib=_library)
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 
 from tilewise.torch.activations import activation_of
+from tilewise.torch.graphs import constant_in_graphs
 from tilewise.torch.linear import Linear
 from tilewise.torch.mlp import mlp
-from tilewise.torch.patterns import Pattern, has_hooks, is_called_as_written
+from tilewise.torch.patterns import (
+    Pattern,
+    has_global_hooks,
+    has_hooks,
+    is_called_as_written,
+    names_activation,
+    pattern_of,
+)
 
 Tensor = Any
 Module = Any
@@ -24,7 +31,7 @@ def is_plain(layer: Module) -> bool:
 
 def _are_plain(first: tuple[Module, ...], down: Module) -> bool:
     """Return whether linear layers can be called as one MLP."""
-    if not (all(map(is_plain, first)) and is_plain(down)):
+    if has_global_hooks() or not (all(map(is_plain, first)) and is_plain(down)):
         return False
     count = sum(layer.bias is not None for layer in first)
     return count in (0, len(first))
@@ -90,15 +97,31 @@ def activation_at(modules: list[Module], at: int) -> str | None:
 
 def made_one(module: Module, pattern: Pattern) -> None:
     """Change a module's class, so that its ``forward`` computes its MLP by one call."""
-    module.__class__ = _class_of(type(module), pattern)  # type: ignore[arg-type]
+    module.__class__ = _class_of(type(module), pattern)
 
 
-@cache
 def _class_of(kind: Any, pattern: Pattern) -> Any:
-    """Return a subclass of ``kind`` whose ``forward`` computes this MLP."""
+    """Return a subclass of ``kind`` whose ``forward`` computes this MLP.
+
+    ``kind`` refers to its subclasses weakly, so they can go where it can.
+    """
+    for made in type.__subclasses__(kind):
+        if vars(made).get("_tilewise_pattern") == pattern:
+            return made
+    written = kind.forward
+    space = written.__globals__
+
+    @constant_in_graphs
+    def is_as_read() -> bool:
+        """Return whether ``forward`` is the function that was read, and calls the same function."""
+        return kind.forward is written and (
+            not pattern.function or names_activation(pattern, space)
+        )
 
     def forward(self: Module, x: Tensor) -> Tensor:
         """Compute the MLP; layer by layer if the modules have changed since."""
+        if not is_as_read():
+            return kind.forward(self, x)
         children = self._modules
         first = tuple([children[name] for name in pattern.first])
         down = children[pattern.down]
@@ -113,11 +136,17 @@ def _class_of(kind: Any, pattern: Pattern) -> Any:
 
     def reduced(self: Module, _: Any) -> Any:
         """Pickle the module by ``kind`` and the pattern, as its class has no name in any module."""
-        return _again, (kind, pattern), vars(self)
+        return _again, (kind, pattern), self.__getstate__()
+
+    def restored(self: Module, state: Any) -> None:
+        """Set the state; in another process ``forward`` may be another, and then it is called."""
+        kind.__setstate__(self, state)
+        if pattern_of(self, kind) != pattern:
+            self.__class__ = kind
 
     words = {
-        "forward": forward, "__reduce_ex__": reduced, "__module__": kind.__module__,
-        "__doc__": kind.__doc__, "_tilewise_pattern": pattern,
+        "forward": forward, "__reduce_ex__": reduced, "__setstate__": restored,
+        "__module__": kind.__module__, "__doc__": kind.__doc__, "_tilewise_pattern": pattern,
     }  # fmt: skip
     return type(kind.__name__, (kind,), words)
 

@@ -22,13 +22,14 @@ from tilewise.arrays.call import shapes
 from tilewise.arrays.dispatched import DIRECT, RECORDED, Route, answer, route, seen_by
 from tilewise.arrays.libraries import dtype_name
 from tilewise.devices import Device
+from tilewise.flags import check_flags
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.shown import named_type
 from tilewise.torch import with_epilogue
 from tilewise.torch.autocast import cast, is_under_autocast
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.gradient import Matmul
-from tilewise.torch.transformed import PLAIN, pytorch_matmul, result_of
+from tilewise.torch.transformed import PLAIN, is_transformed, pytorch_matmul, result_of
 
 Tensor = Any
 
@@ -114,6 +115,8 @@ def matmul(
     of_b = [(f"b[{i}]", x) for i, x in enumerate(b)] if are_two else [("b", b)]
     tensors = [("a", a), *of_b, ("c", c), *(("out", x) for x in outs)]
     check_tensors(tensors)
+    if type(transpose_a) is not bool or type(transpose_b) is not bool:
+        check_flags(transpose_a=transpose_a, transpose_b=transpose_b)
     is_placed = device != "auto" or max_gpu_memory is not None
     is_more = epilogue is not None or bool(operands) or invariant is not None
     is_more = is_more or pairs is not None or are_two
@@ -131,6 +134,7 @@ def matmul(
     if way is None:
         way = route(a, b, c, *(x for _, x in given))
     if out is not None:
+        check_not_transformed(way)
         _check_out([*tensors, *given])
         if is_under_autocast(a):
             _check_uncast(a, b if are_two else (b,), outs, out_dtype)
@@ -174,8 +178,7 @@ def matmul(
     kind = None if out_dtype is None else getattr(torch, dtype_name(out_dtype), None)
     if kind is None and out_dtype is not None:
         raise TypeError(f"out_dtype is {out_dtype!r}, which PyTorch has not")
-    function = _operator if way is Route.OPERATOR else pytorch_matmul
-    return function(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
+    return _operator(a, b, c, alpha=alpha, beta=beta, out_dtype=kind)
 
 
 def route_of_plain(tensors: Sequence[Tensor]) -> Route | None:
@@ -231,6 +234,15 @@ def check_tensors(tensors: Iterable[tuple[str, Any]]) -> None:
 def _outside_the_graph(*args: Any, **options: Any) -> Tensor:
     """Break the graph, because an operator can't take these arguments."""
     return matmul(*args, **options)
+
+
+def check_not_transformed(way: Route) -> None:
+    """Raise ValueError if a transformation would have to see that ``out`` is written."""
+    if way is Route.TRANSFORMED:
+        raise ValueError(
+            "torch.func's transformations and forward-mode differentiation don't see that out is "
+            "written; leave out out="
+        )
 
 
 def _check_out(tensors: Iterable[tuple[str, Tensor | None]]) -> None:
@@ -299,7 +311,8 @@ def _recorded(
     out_dtype: Any = None,
 ) -> Tensor:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-
+    if is_transformed():
+        return _transformed(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
     below: Callable[[], Tensor] = partial(
         below_autograd, keys, _operator, _kernel, a, b, c, alpha=alpha, beta=beta,
         out_dtype=out_dtype,
@@ -307,6 +320,22 @@ def _recorded(
     if torch._C._any_requires_grad(a, b, c) and torch.is_grad_enabled():
         return Matmul.apply(a, b, c, alpha, beta, False, False, below, _operator)
     return below()
+
+
+def _transformed(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    out_dtype: Any = None,
+) -> Tensor:
+    """Compute the operator by PyTorch's own products."""
+    if is_under_autocast(a):  # within vmap, PyTorch asks for this before it asks autocast
+        a, b, c = cast(a, b, c, out_dtype)
+    with torch._C._DisableAutocast():
+        return pytorch_matmul(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
 
 
 def _under_autocast(
@@ -333,6 +362,7 @@ for _key in ("CPU", "CUDA"):
     _library.impl("matmul", _kernel, _key)
     _library.impl("matmul", partial(_under_autocast, _key.lower()), f"Autocast{_key}")
 _library.impl("matmul", _recorded, "Autograd", with_keyset=True)
+_library.impl("matmul", _transformed, "FuncTorchBatched")
 torch.library.register_fake("tilewise::matmul", _shaped, lib=_library)
 
 

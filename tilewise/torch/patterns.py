@@ -35,12 +35,16 @@ class Pattern(NamedTuple):
         The name of the child that is the activation; empty if it is a function.
     down : str
         The name of the last layer.
+    function : tuple of str
+        The global name of the function that is the activation, in its parts, such as ``F`` and
+        ``gelu``; empty if it is a child.
     """
 
     first: tuple[str, ...]
     activation: str
     module: str
     down: str
+    function: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         gated = f"{self.activation}({self.first[0]}) * {self.first[-1]}"
@@ -59,12 +63,25 @@ def is_called_as_written(module: Module) -> bool:
     return "forward" not in vars(module) and "__call__" not in own and "_call_impl" not in own
 
 
-def pattern_of(module: Module) -> Pattern | None:
-    """Return the MLP that a module's ``forward`` computes; None if that is not certain."""
-    forward = type(module).forward
+def has_global_hooks() -> bool:
+    """Return whether PyTorch calls hooks at each call of any module, as profilers have them."""
+    return bool(torch.nn.modules.module._has_any_global_hook())
+
+
+def pattern_of(module: Module, kind: Any = None) -> Pattern | None:
+    """Return the MLP that a module's ``forward`` computes; None if that is not certain.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+    kind : type, optional
+        The class whose ``forward`` is meant; by default the module's own.
+    """
+    kind, plain = kind or type(module), torch.nn.Module
+    # A module of TorchScript has a class without a forward.
+    forward = getattr(kind, "forward", None)
     if not (isinstance(forward, FunctionType) and is_called_as_written(module)):
         return None
-    kind, plain = type(module), torch.nn.Module
     if (kind.__getattr__, kind.__getattribute__) != (plain.__getattr__, plain.__getattribute__):
         return None
     tree = _source(forward)
@@ -74,6 +91,12 @@ def pattern_of(module: Module) -> Pattern | None:
         return _matched(_Reader(module, forward).result(tree))
     except _Unknown:
         return None
+
+
+def names_activation(pattern: Pattern, space: dict[str, Any]) -> bool:
+    """Return whether a pattern's function is still its activation among the globals ``space``."""
+    function = _looked_up(pattern.function, space)
+    return any(function is x and pattern.activation == name for x, _, name in _NAMED)
 
 
 class _Unknown(Exception):
@@ -169,10 +192,11 @@ class _Reader:
             return self._of_child(called.attr, given)
         named = tuple((x.arg, ast.literal_eval(x.value)) for x in node.keywords
                       if isinstance(x.value, ast.Constant))  # fmt: skip
-        function = self._global(called)
+        names = self._names(called)
+        function = _looked_up(names, self.globals)
         for known, options, activation in _NAMED:
             if function is known and named == options and len(named) == len(node.keywords):
-                return "activation", activation, "", given
+                return "activation", (activation, "", names), given
         raise _Unknown
 
     def _of_child(self, name: str, given: Any) -> Any:
@@ -184,16 +208,23 @@ class _Reader:
         activation = activation_of(child)
         if activation is None or has_hooks(child) or not is_called_as_written(child):
             raise _Unknown
-        return "activation", activation, name, given
+        return "activation", (activation, name, ()), given
 
-    def _global(self, node: ast.expr) -> Any:
-        """Return the object that a global name, or a dotted name in modules, refers to."""
+    def _names(self, node: ast.expr) -> tuple[str, ...]:
+        """Return the parts of a global name, or of a dotted one; no parts if it is neither."""
         if isinstance(node, ast.Name) and node.id not in self.values:
-            return self.globals.get(node.id)
-        if isinstance(node, ast.Attribute):
-            parent = self._global(node.value)
-            return getattr(parent, node.attr, None) if inspect.ismodule(parent) else None
-        return None
+            return (node.id,)
+        if isinstance(node, ast.Attribute) and (parts := self._names(node.value)):
+            return (*parts, node.attr)
+        return ()
+
+
+def _looked_up(names: tuple[str, ...], space: dict[str, Any]) -> Any:
+    """Return the object that a global name, or a dotted name in modules, refers to."""
+    found = space.get(names[0]) if names else None
+    for name in names[1:]:
+        found = getattr(found, name, None) if inspect.ismodule(found) else None
+    return found
 
 
 _NAMED: tuple[tuple[Callable[..., Any], tuple[Any, ...], str], ...] = (
@@ -223,10 +254,10 @@ def _matched(value: Any) -> Pattern | None:
     for activated, up in ways:
         if not (isinstance(activated, tuple) and activated[0] == "activation"):
             continue
-        _, activation, module, gate = activated
+        _, (activation, module, function), gate = activated
         layers = [gate] if up is None else [gate, up]
         if all(isinstance(x, tuple) and x[0] == "linear" and x[2] == "x" for x in layers):
             names = tuple(x[1] for x in layers)
             if len({*names, down}) == len(names) + 1:
-                return Pattern(names, activation, module, down)
+                return Pattern(names, activation, module, down, function)
     return None

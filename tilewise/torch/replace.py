@@ -99,7 +99,7 @@ def replace_linears(
             f"where is {where!r}; it is a function of a module's name and the module, as "
             "lambda name, module: name != 'head'"
         )
-    replaced, left = [], {}
+    replaced, left = {}, {}
     for name, module in model.named_modules():
         if not _is_linear(module):
             continue
@@ -107,8 +107,9 @@ def replace_linears(
         if why:
             left[name] = why
         else:
-            module.__class__ = Linear
-            replaced.append(name)
+            replaced[name] = module
+    for module in replaced.values():  # only now, because ``where`` may raise an error
+        module.__class__ = Linear
     return Replaced(tuple(replaced), left, _fused(model) if mlps else {})
 
 

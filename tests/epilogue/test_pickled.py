@@ -1,0 +1,72 @@
+"""Epilogues in pickles and in copies, as those of a model that holds one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewise as tw
+from tilewise.epilogue import Epilogue
+
+
+def again(x: Any) -> Any:
+    return pickle.loads(pickle.dumps(x))
+
+
+SWIGLU = Epilogue(lambda gate, up, bias: (tw.silu(gate) * up + bias, gate), pairs=True)
+SCALED = Epilogue(lambda acc, s: tw.gelu(acc) * s)
+
+
+def test_what_was_traced_is_one_object() -> None:
+    """Its identity is the key of kernels and of calls."""
+    for each in (SWIGLU, SCALED):
+        assert again(each).traced is again(each.traced) is each.traced
+        assert copy.deepcopy(each) is copy.copy(each) is each
+        assert copy.deepcopy(each.traced) is each.traced
+        assert str(again(each)) == str(each)
+        assert again(each).cuda == each.cuda
+
+
+def test_products() -> None:
+    rng = np.random.default_rng(0)
+    a, b, up = (rng.standard_normal(shape) for shape in ((3, 4), (4, 5), (4, 5)))
+    ours = tw.matmul(a, (b, up), epilogue=again(SWIGLU), bias=np.ones(5))
+    theirs = tw.matmul(a, (b, up), epilogue=SWIGLU, bias=np.ones(5))
+    np.testing.assert_array_equal(ours, theirs)
+    found = tw.explain(a, (b, up), gpu="h200", epilogue=SWIGLU, bias=np.ones(5)).product
+    assert again(found) == found
+
+
+def test_it_is_called_as_the_function() -> None:
+    x, loaded = np.linspace(-2, 2, 5), again(SCALED)
+    np.testing.assert_allclose(loaded(x, s=2.0), SCALED(x, s=2.0), rtol=1e-15)
+    assert loaded(1.0, 3) == pytest.approx(SCALED(1.0, 3))
+    for found, wanted in zip(again(SWIGLU)(x, x, 1.0), SWIGLU(x, x, 1.0), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-15)
+    with pytest.raises(TypeError, match=r"<epilogue .*> takes acc, s"):
+        loaded(x)
+    assert Epilogue(loaded).traced is loaded.traced
+
+
+def test_in_a_graph_of_another_process(torch: Any, tmp_path: Path) -> None:
+    """There the key of this process is that of another epilogue."""
+    (tmp_path / "saved").write_bytes(pickle.dumps([SWIGLU, SCALED]))
+    script = """
+import pickle, sys, torch, tilewise
+others = [tilewise.Epilogue(lambda acc, s: acc * s * 100) for _ in range(100)]
+_, scaled = pickle.load(open(sys.argv[1], "rb"))
+x = torch.ones(2, 2)
+product = lambda x, s: tilewise.matmul(x, x, epilogue=scaled, s=s)
+compiled = torch.compile(product, fullgraph=True, backend="eager")
+torch.testing.assert_close(compiled(x, x), torch.nn.functional.gelu(x @ x) * x)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path / "saved")]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert found.returncode == 0, found.stderr
