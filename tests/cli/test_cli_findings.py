@@ -5,23 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import Tilewise, caller
-from signatures import SOURCE
+from commands import Tilewise
 
-from tilewise.devices import Device
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str],
-    emulator: Device,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Tilewise:
-    """Call the command line on the emulator, in a folder with kernels in ``k.cu``."""
-    monkeypatch.chdir(tmp_path)
-    Path("k.cu").write_text(SOURCE)
-    return caller(capsys, emulator, monkeypatch)
+pytestmark = pytest.mark.usefixtures("emulator", "k_cu")
 
 
 def test_findings_are_exit_code_1(tilewise: Tilewise) -> None:

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import SIGNATURE, Tilewise, caller
+from commands import SIGNATURE, Tilewise
 from signatures import SOURCE
 
 from tilewise.cli.commands.launches import spread
 from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
+
+pytestmark = pytest.mark.usefixtures("k_cu")
 
 SAXPY = ("--grid", "ceil(n/256)", "--block", "256",
          "--args", "n=1000", "a=2.5", "x=random:n", "y=random:n")  # fmt: skip
@@ -36,19 +38,6 @@ int main(int argc, char** argv) {
 }
 """
 COMMANDS = ("run", "profile", "watch", "roofline")
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str],
-    device: Device,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Tilewise:
-    """Call the command line on the device under test, in a folder with kernels in ``k.cu``."""
-    monkeypatch.chdir(tmp_path)
-    Path("k.cu").write_text(SOURCE)
-    return caller(capsys, device, monkeypatch)
 
 
 def test_run(tilewise: Tilewise) -> None:
