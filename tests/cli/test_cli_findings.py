@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 from commands import Tilewise
+
+from tilewise.kernel import Kernel
 
 pytestmark = pytest.mark.usefixtures("emulator", "k_cu")
 
@@ -74,3 +77,38 @@ def test_a_launch_that_does_not_end_after_a_fault_is_stopped(
         f"faults.cu:{line}" for line in (5, 6, 7, 8, 4)
     ]
     assert "the launch was stopped: limit of 20,000 instructions" in last
+
+
+STUCK = """
+__global__ void silent(int* x) { while (*x >= 0) ++*(volatile int*)x; }
+__global__ void early(int* x) { x[1] = 1; while (*x >= 0) ++*(volatile int*)x; }
+__global__ void late(int* x) { while (*x >= 0) if (++*(volatile int*)x == 3000) x[1] = 1; }
+"""
+FOUND = r"found: stuck.cu:\d: out of bounds: .* writes 4 bytes of global memory at x\[1\], .*; "
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ("silent", ["no block has ended after 0.1 s; "]),
+        ("early", ["no block has ended after 0.1 s; " + FOUND]),
+        ("late", ["no block has ended after 0.1 s; ", FOUND]),
+    ],
+)
+def test_a_profile_without_end_says_so_before_its_limit(
+    kernel: str, expected: list[str], tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.cli.commands.profile.STUCK", 0.1)
+    Path("stuck.cu").write_text(STUCK)
+    Kernel("stuck.cu", kernel).compile()
+    launch = ("--grid", 1, "--block", 1, "--args", "zeros:1:int32", "--limit", "seconds=1.5")
+    found = tilewise("profile", f"stuck.cu:{kernel}", *launch)
+    assert found.code == 1
+    lines = found.err.splitlines()
+    stops = r"--limit seconds=MOST stops it \(now after 1.5 s\)"
+    for each, line in zip(expected, lines, strict=False):
+        assert re.fullmatch(f"tilewise: profiling stuck.cu:{kernel}: {each}{stops}", line)
+    assert len([line for line in lines if "profiling" in line]) == len(expected)
+    assert "the launch was stopped: limit of 1.5 seconds" in found.err
+    hint = "`--limit seconds=MOST` sets another limit, `--no-limits` none."
+    assert (hint in lines) == (kernel == "silent")

@@ -55,6 +55,7 @@ from tilewise.errors import (
 UNREAD = 141  # 128 + SIGPIPE, as of a program that the signal ends
 ON_EITHER = ("run", "ladder", "demo")  # the commands that have --device
 ON_A_GPU = ("bench", "climb", "tune", "ceilings")  # those that do nothing without one
+LIMITED = ("run", "profile", "watch", "roofline", "tiles", "occupancy", "kernels")  # with --limit
 HELP = ("-h", "--help")
 COMPLETING = "_TILEWISE_COMPLETE"  # set by a shell that asks how a word may continue
 DOCTOR = "`tilewise doctor` says what is missing for what."
@@ -169,8 +170,11 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         return _fail(error, sentence(error, words, commands), BAD, words, help_of(words, commands))
     except CheckError as error:
         return _fail(error, error.text(), WRONG, words)
-    except (KernelAssertError, LimitError) as error:
+    except KernelAssertError as error:
         return _fail(error, str(error), WRONG, words)
+    except LimitError as error:
+        hint = f"`--limit {error.limit}=MOST` sets another limit, `--no-limits` none."
+        return _fail(error, str(error), WRONG, words, hint if words[0] in LIMITED else "")
     except ImportError as error:
         return _fail(error, f"{error}", BAD, words, DOCTOR)
     except DeviceUnavailableError as error:
