@@ -108,7 +108,7 @@ class Explanation(Shown):
             rows.append(("invariant", f"k is {parts}, whatever m is: a row has the same bits"))
         if self.steps:
             rows += [("launches" if i == 0 else "", _launch(x)) for i, x in enumerate(self.steps)]
-            rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
+            rows.append(("workspace", plural(self.workspace, "byte") if self.workspace else "none"))
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
             rows.append(("expected", f"{self.seconds * 1e6:,.1f} µs{_rate(self)}"))
@@ -346,9 +346,9 @@ def _launch(step: Step) -> str:
     launch = step.launch
     grid = [extent for extent in launch.grid if extent != 1] or [1]
     words = [f"{step.kernel.name}: grid {' x '.join(f'{extent:,}' for extent in grid)}"]
-    words.append(f"{launch.block[0]:,} threads a block")
+    words.append(f"{plural(launch.block[0], 'thread')} a block")
     if launch.shared:
-        words.append(f"{launch.shared:,} bytes of dynamic shared memory")
+        words.append(f"{plural(launch.shared, 'byte')} of dynamic shared memory")
     return ", ".join(words)
 
 

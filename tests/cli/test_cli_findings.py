@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from commands import Tilewise
+from commands import Tilewise, save
 
+from tilewise.cli.main import main
 from tilewise.kernel import Kernel
 
 pytestmark = pytest.mark.usefixtures("emulator", "k_cu")
@@ -112,3 +114,17 @@ def test_a_profile_without_end_says_so_before_its_limit(
     assert "the launch was stopped: limit of 1.5 seconds" in found.err
     hint = "`--limit seconds=MOST` sets another limit, `--no-limits` none."
     assert (hint in lines) == (kernel == "silent")
+
+
+def test_one_of_a_thing_is_not_told_as_several(
+    tilewise: Tilewise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("one.cu").write_text("__global__ void one(char* x) { x[threadIdx.x + 1] = 0; }")
+    launch = ("run", "one.cu:one", "--grid", 1, "--block", 1, "--args", "zeros:1")
+    found = tilewise(*launch)
+    assert "writes 1 byte of global memory at x[1], outside it (1 byte)" in found.err
+    found = tilewise(*launch, 1)
+    assert "one(char* x) takes 1 argument, and 2 are given" in found.err
+    save(Path(), a=np.ones((2, 2), np.float32))
+    assert main(["multiply", "a.npy", "a.npy", "--out", "c.npy", "--memory", "1"]) == 2
+    assert "memory is 1 byte; one element of each matrix takes" in capsys.readouterr().err

@@ -19,6 +19,7 @@ from tilewise.errors import CompileError
 from tilewise.numba import linking, shared_arrays
 from tilewise.numba.packages import numba
 from tilewise.python_kernels import sources
+from tilewise.shown import plural
 
 _lock, _compiling = threading.Lock(), threading.Lock()
 _kept: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
@@ -35,7 +36,7 @@ def types_of(dispatcher: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     code = dispatcher.py_func.__code__
     if len(values) != code.co_argcount:
         raise TypeError(
-            f"{dispatcher.__name__} takes {code.co_argcount} arguments, not {len(values)}"
+            f"{dispatcher.__name__} takes {plural(code.co_argcount, 'argument')}, not {len(values)}"
         )
     if dispatcher.specialized:
         return tuple(next(iter(dispatcher.overloads)))

@@ -18,6 +18,7 @@ from tilewise.epilogue import Epilogue
 from tilewise.epilogue.traced import registered
 from tilewise.epilogue.written import written
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.shown import plural
 from tilewise.torch.autocast import cast, is_under_autocast
 from tilewise.torch.fused import Fused, Fusing
 from tilewise.torch.fused_operator import OPERATOR, fits
@@ -300,5 +301,5 @@ def _parted(sums: Tensor, order: str) -> tuple[Tensor, Tensor]:
     """Return the columns of gate, and those of up, of a tensor that has both."""
     columns = sums.shape[-1] if sums.ndim else 1
     if columns % 2:
-        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+        raise ValueError(f"op(B) has {plural(columns, 'column')}, which can't be pairs")
     return own_product.parted(sums, order, columns // 2)

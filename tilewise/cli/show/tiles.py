@@ -28,7 +28,7 @@ def occupancy(document: Mapping[str, Any]) -> None:
     x, y, z = document["block"]
     line = f": blocks of {extents((x, y, z))} = {plural(document['threads'], 'thread')}"
     if document["dynamic_shared_bytes"]:
-        line += f", {number(document['dynamic_shared_bytes'])} bytes of dynamic shared memory"
+        line += f", {plural(document['dynamic_shared_bytes'], 'byte')} of dynamic shared memory"
     if document["dtype"] is not None:
         line += f", {document['dtype']}"
     if document["tile"] is not None:

@@ -23,6 +23,7 @@ from tilewise.devices.emulator.memory.storage import Bytes, elements
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -245,13 +246,13 @@ class GlobalAccess:
         owner, place = self._place(at)
         what = "writes" if writes else "reads"
         if kind == "out of bounds":
-            extent = f", outside it ({owner.size:,} bytes)" if place.array and owner else ""
-            message = f"{what} {self.width} bytes of global memory at {place}{extent}"
+            extent = f", outside it ({plural(owner.size, 'byte')})" if place.array and owner else ""
+            message = f"{what} {plural(self.width, 'byte')} of global memory at {place}{extent}"
             if place.array is None:
                 message += f" (address {at:#x})"
         else:
             message = (
-                f"{what} {self.width} bytes of global memory at {place}: "
+                f"{what} {plural(self.width, 'byte')} of global memory at {place}: "
                 f"{beside_multiple(at, self.width)}"
             )
         self.op.fault(kind, message, int(lanes.numbers[which[0]]), place, len(which) - 1)

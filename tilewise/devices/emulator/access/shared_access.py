@@ -23,6 +23,7 @@ from tilewise.devices.emulator.ptx.types import UNSIGNED
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -270,12 +271,14 @@ class SharedAccess:
                 message = f"reaches {self.width} bytes of shared memory at {place}: "
                 message += beside_multiple(at, self.width)
             elif not 0 <= at <= storage.size - self.width:
-                message = f"reaches {place}, outside the block's {storage.size:,} bytes of shared "
-                message += "memory"
+                message = f"reaches {place}, outside the block's {plural(storage.size, 'byte')} of "
+                message += "shared memory"
             else:
                 start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
                 there, place = place, self._place(at, start)
-                message = f"reaches {place} in shared memory, outside it ({end - start:,} bytes)"
+                message = (
+                    f"reaches {place} in shared memory, outside it ({plural(end - start, 'byte')})"
+                )
                 message += f" and in {there}" if there != place else ""
             lane = int(lanes.numbers[which[0]])
             self.op.fault(kind, message, lane, place, len(which) - 1)
