@@ -43,7 +43,7 @@ from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.cli.failure import failed, told
 from tilewise.cli.interrupt import Interruptible, ended_at_once
-from tilewise.cli.usage import help_of, sentence
+from tilewise.cli.usage import help_of, sentence, without_value
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -160,8 +160,11 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         with interruptible:
             if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
                 require_gpu()
-            parser = _parser()
-            code = int(parser(spread(words), prog_name="tilewise", standalone_mode=False) or RIGHT)
+            parser, given = _parser(), spread(words)
+            command = parser.commands.get(words[0]) if words else None
+            if command is not None and (option := without_value(command.params, given[1:])):
+                raise UsageError(f"{option} is given no value")
+            code = int(parser(given, prog_name="tilewise", standalone_mode=False) or RIGHT)
             if code == INTERRUPTED:  # the code that typer uses for Ctrl-C
                 raise KeyboardInterrupt
             return code
