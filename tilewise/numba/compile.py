@@ -106,7 +106,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     options, function = dispatcher.targetoptions, dispatcher.py_func
     capability = divmod(limits.compute_capability(arch), 10)
     try:
-        with _for(capability) as libraries, shared_arrays.noted():
+        with _for(capability) as libraries, shared_arrays.noted() as arrays:
             ptx, _ = cuda.compile(
                 function, types, device=False, abi="numba", lineinfo=True, output="ptx",
                 cc=capability, fastmath=options.get("fastmath", False),
@@ -115,7 +115,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
         ptx = linked(ptx, linking.needed(ptx, libraries[-1], options.get("link") or ()))
     except (errors.NumbaError, nvvm.NvvmError, NotImplementedError, CompileError) as error:
         raise CompileError(f"{function.__name__}: {error}") from error
-    ptx, shapes = shared_arrays.renamed(ptx)
+    ptx, shapes = shared_arrays.renamed(ptx, arrays)
     module = split(ptx)
     if (call := undefined(module, module.kernels[0])) is not None:
         raise CompileError(
