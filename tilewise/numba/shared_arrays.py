@@ -37,7 +37,7 @@ class _Array:
 
 
 class Noted(NamedTuple):
-    """An array with its number among those of its place, as they were made, and how many these are."""
+    """An array, its number among those of its place as they were made, and how many these are."""
 
     array: _Array
     number: int
