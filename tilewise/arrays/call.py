@@ -13,7 +13,7 @@ from tilewise.arrays.libraries import Array, Library, dtype_name, library_of
 from tilewise.devices import Device, check_device
 from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Pairing, Product, paired
-from tilewise.numbers import scalar
+from tilewise.roundoff import scalar
 from tilewise.shown import named_type, plural
 
 _WORK = 10_000  # the most steps of numpy.may_share_memory, after which it says yes

@@ -13,8 +13,8 @@ from tilewise.epilogue import Traced
 from tilewise.epilogue.remembered import remembered
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ORDERS
-from tilewise.numbers import scalar
 from tilewise.places import ITEM_SIZES
+from tilewise.roundoff import scalar
 from tilewise.shown import plural
 
 TAKEN = frozenset(

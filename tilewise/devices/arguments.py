@@ -11,9 +11,9 @@ import numpy as np
 from tilewise.devices import elements
 from tilewise.devices.extents import extent
 from tilewise.masked import is_masked
-from tilewise.numbers import shortened
 from tilewise.places import Encode, TensorMap
 from tilewise.pointer import Pointer
+from tilewise.roundoff import shortened
 from tilewise.shown import named_type, plural
 from tilewise.tensor_map import MappedArray
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
 from typing import Any
 
-from tilewise.numbers import shortened
+from tilewise.roundoff import shortened
 
 Number = int | float | Fraction
 

@@ -21,7 +21,7 @@ from tilewise.errors import (
 )
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
-from tilewise.numbers import unit_roundoff
+from tilewise.roundoff import unit_roundoff
 
 pytestmark = pytest.mark.usefixtures("no_machine_code")
 
