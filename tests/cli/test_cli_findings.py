@@ -128,3 +128,14 @@ def test_one_of_a_thing_is_not_told_as_several(
     save(Path(), a=np.ones((2, 2), np.float32))
     assert main(["multiply", "a.npy", "a.npy", "--out", "c.npy", "--memory", "1"]) == 2
     assert "memory is 1 byte; one element of each matrix takes" in capsys.readouterr().err
+
+
+def test_a_null_pointer_is_told_as_one(tilewise: Tilewise) -> None:
+    Path("null.cu").write_text("__global__ void null(int* x, int** y) { x[gridDim.x - 1] = 1; }")
+    launch = ("run", "null.cu:null", "--block", 1, "--args", "null", "null", "--grid")
+    told = "writes 4 bytes of global memory that belongs to no array (address 0x0, a null pointer)"
+    assert told in tilewise(*launch, 1).err
+    assert "(address 0x4, beside a null pointer)" in tilewise(*launch, 2).err
+    found = tilewise("run", "null.cu:null", "--grid", 1, "--block", 1, "--args", "null", "zeros:1")
+    assert found.code == 2
+    assert "argument y (int**): an array of pointers can't be written here; it takes" in found.err

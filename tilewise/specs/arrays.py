@@ -128,7 +128,7 @@ def plan(
     shape = extents(parts[0], names, f"{what}: its shape")
     if any(size < 0 for size in shape):
         raise ValueError(f"{what} has the shape {shape}; a size must be at least 0")
-    dtype, lanes = _of_parameter(declared)
+    dtype, lanes = _of_parameter(declared, what)
     if len(plain) == most:
         dtype, lanes = plain[-1], 1
     elif not dtype:
@@ -202,10 +202,13 @@ def check_dtype(dtype: np.dtype[Any], declared: str, what: str, text: str) -> No
         raise TypeError(told)
 
 
-def _of_parameter(declared: str) -> tuple[str, int]:
+def _of_parameter(declared: str, what: str) -> tuple[str, int]:
     """Return the dtype that a pointer asks for, and its numbers an element."""
     if declared.endswith("**"):
-        raise ValueError(f"an array of pointers, {declared}, can't be written here")
+        raise ValueError(
+            f"{what}: an array of pointers can't be written here; it takes null, and from Python "
+            "Kernel.launch takes an array of uint64 with the addresses"
+        )
     return elements.meant(declared)
 
 
@@ -273,7 +276,7 @@ def _of_file(found: re.Match[str], declared: str, what: str, is_cast: bool) -> P
         )
     wanted = found["dtype"] or found["of"] or ""
     if not wanted and is_cast:
-        wanted = _of_parameter(declared)[0]
+        wanted = _of_parameter(declared, what)[0]
     if wanted:
         array = _converted(array, dtype_of(wanted, what), what, text)
     check_dtype(array.dtype, declared, what, text)
