@@ -159,7 +159,7 @@ def plan(
         "arange": lambda: np.arange(math.prod(shape)).astype(given).reshape(shape),
         "random": lambda: _random(shape, given, drawn_from, low, high),
     }
-    if kind == "arange" and given.kind in "iu":
+    if kind == "arange":
         _held(max(math.prod(shape) - 1, 0), given, what)
     if kind == "random":
         _check_range(low, high, given, what)
@@ -223,7 +223,15 @@ def _held(value: Number, dtype: np.dtype[Any], what: str) -> Any:
                 f"{what}: {value} does not fit {dtype}; it takes {limits.min} to {limits.max}"
             )
         return int(value)
+    check_fits(value, dtype, f"{what}: ")
     return float(value)
+
+
+def check_fits(value: Number, dtype: np.dtype[Any], whose: str = "") -> None:
+    """Raise ValueError where a finite number is infinite in a dtype of real or complex numbers."""
+    with np.errstate(over="ignore"):
+        if math.isfinite(value) and not np.isfinite(dtype.type(float(value))):
+            raise ValueError(f"{whose}{float(value):g} is beyond the largest {dtype}")
 
 
 def _check_range(low: Number | None, high: Number | None, dtype: np.dtype[Any], what: str) -> None:
@@ -232,11 +240,13 @@ def _check_range(low: Number | None, high: Number | None, dtype: np.dtype[Any], 
     if dtype.kind == "c" or dtype.kind == "b":
         raise ValueError(f"{what}: low and high are for real numbers, and its dtype is {dtype}")
     first, last = (LOW if low is None else low), (HIGH if high is None else high)
-    if not first < last:
-        raise ValueError(f"{what}: low is {float(first):g} and high is {float(last):g}")
-    if dtype.kind in "iu":
-        _held(first, dtype, what)
-        _held(last - 1, dtype, what)
+    if not (first < last and math.isfinite(first) and math.isfinite(last)):
+        raise ValueError(
+            f"{what}: low is {float(first):g} and high is {float(last):g}; low must be below high, "
+            "and both finite"
+        )
+    _held(first, dtype, what)
+    _held(last - (dtype.kind in "iu"), dtype, what)
 
 
 def _random(
