@@ -363,6 +363,22 @@ def test_a_kernel_beside_one_that_does_not_compile(tilewise: Tilewise) -> None:
     assert "another kernel" not in own
 
 
+def test_an_error_of_ptxas_in_another_kernel(tilewise: Tilewise) -> None:
+    """It names the other kernel, and what leaves out an architecture is no warning."""
+    Path("two.cu").write_text(
+        "__global__ void good(float* x) { int unused; x[threadIdx.x] = 1; }\n"
+        "__global__ void huge(float* x)\n"
+        "{ __shared__ float s[15000]; s[threadIdx.x] = x[0]; __syncthreads(); x[0] = s[1]; }\n"
+    )
+    launch = ("--grid", 1, "--block", 32, "--args", "zeros:32")
+    found = tilewise("run", "two.cu:good", *launch, "--arch", "sm_80")
+    assert "warning" in found.err
+    assert "The first error is in another kernel of the file, huge" in found.err
+    assert "another" not in tilewise("run", "two.cu:huge", *launch, "--arch", "sm_80").err
+    told = " ".join(tilewise("occupancy", "two.cu:good", "--block", 32).out.split())
+    assert "two.cu does not compile for sm_80: ptxas error : Entry function" in told
+
+
 def test_the_reason_of_many_architectures_is_said_once(tilewise: Tilewise) -> None:
     found = " ".join(tilewise("occupancy", "persistent").out.split())
     assert found.count("persistent needs compute capability 9.0 and no other") == 1

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, within
+from tilewise.cli.show.console import console, first_error, within
 from tilewise.cli.usage import with_options
 from tilewise.lens.tiles import Tile
 from tilewise.shown import extents, number, plural
@@ -57,7 +57,7 @@ def occupancy(document: Mapping[str, Any]) -> None:
         out.print("0 blocks: the kernel can't be launched so.")
     reasons: dict[str, list[str]] = {}
     for left in document["left_out"]:
-        why = " ".join(left["why"].splitlines()[:2])  # the first error of a compiler's message
+        why = " ".join(dict.fromkeys((left["why"].partition("\n")[0], first_error(left["why"]))))
         why = why.replace(f", and this is {left['arch']}", "")  # the rest is the same for each
         reasons.setdefault(why, []).append(left["arch"])
     for why, archs in reasons.items():
