@@ -139,3 +139,17 @@ def test_a_null_pointer_is_told_as_one(tilewise: Tilewise) -> None:
     found = tilewise("run", "null.cu:null", "--grid", 1, "--block", 1, "--args", "null", "zeros:1")
     assert found.code == 2
     assert "argument y (int**): an array of pointers can't be written here; it takes" in found.err
+
+
+def test_dynamic_shared_memory_that_was_not_asked_for(tilewise: Tilewise) -> None:
+    Path("dynamic.cu").write_text(
+        "__global__ void dynamic(float* x)\n"
+        "{ extern __shared__ float s[]; s[threadIdx.x] = x[0]; __syncthreads(); x[0] = s[1]; }\n"
+    )
+    launch = ("run", "dynamic.cu:dynamic", "--grid", 1, "--block", 4, "--args", "zeros:1")
+    told = "outside the block's 0 bytes of shared memory; --shared BYTES gives a launch dynamic"
+    assert told in tilewise(*launch).err
+    found = tilewise(*launch, "--shared", 8)
+    assert "outside the block's 8 bytes of shared memory" in found.err
+    assert "gives a launch" not in found.err
+    assert tilewise(*launch, "--shared", 16).code == 0

@@ -26,6 +26,7 @@ _ARGUMENTS = (
     (re.compile(r"\bof include=(?=[\s,;]|$)"), "of --include"),
     (re.compile(r"\(defines=\{'(\w+)': False\}\)"), r"(-U \1)"),
     (re.compile(r"\bcooperative=True\b"), "--cooperative"),
+    (re.compile(r"\bshared=BYTES\b"), "--shared BYTES"),
     (re.compile(r"\bmax_gpu_memory\b"), "--max-gpu-memory"),
 )
 """The advice in messages to callers of Python, and the same for the command line."""

@@ -200,6 +200,15 @@ class SharedAccess:
         """Return an address as an element of the variable at ``start``, or of the one it is in."""
         return self.machine.shared_place(address, self.dtype.itemsize, self.width, start=start)
 
+    def _advice(self, address: int) -> str:
+        """Return how a launch gives dynamic shared memory, if a kernel reaches it without any."""
+        program, setup = self.machine.program, self.machine.setup
+        symbol, _ = program.shared_variable(address)
+        is_dynamic = bool(symbol) and program.shared_sizes.get(symbol) is None
+        if not is_dynamic or setup.dynamic_shared or setup.in_python:
+            return ""
+        return "; shared=BYTES gives a launch dynamic shared memory"
+
     def _range(self, name: str) -> tuple[int, int]:
         """Return the first byte and the end of a variable."""
         program = self.machine.program
@@ -272,7 +281,7 @@ class SharedAccess:
                 message += beside_multiple(at, self.width)
             elif not 0 <= at <= storage.size - self.width:
                 message = f"reaches {place}, outside the block's {plural(storage.size, 'byte')} of "
-                message += "shared memory"
+                message += f"shared memory{self._advice(at)}"
             else:
                 start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
                 there, place = place, self._place(at, start)
