@@ -300,6 +300,8 @@ def load(path: Path, key: str | None, what: str) -> Array:
     ------
     OSError
         If there is no such file, or it can't be read.
+    MemoryError
+        If its header says that it is larger than this machine's memory.
     ValueError
         If it holds no numbers, or none of that name.
     """
@@ -323,6 +325,8 @@ def load(path: Path, key: str | None, what: str) -> Array:
                         f"{what}: {asked}; it has {there}, as {path}:{there.split(',')[0]}"
                     )
                 loaded = loaded[key]
+    except MemoryError as error:
+        raise MemoryError(f"{what}: {path}: {error}") from None
     except (EOFError, SyntaxError, zipfile.BadZipFile, ValueError) as error:
         if str(error).startswith(what):
             raise
