@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from signatures import SOURCE as SIGNATURES
 
 from tilewise.cli.main import main
 from tilewise.devices import Device
@@ -73,14 +74,6 @@ class Outcome:
 Tilewise = Callable[..., Outcome]
 
 
-def caller(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Return a function that calls the command line on ``device``, 80 columns wide."""
-    monkeypatch.setenv("COLUMNS", "80")
-    return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])
-
-
 def hears_ctrl_c() -> None:
     """Let a process hear Ctrl-C before its program begins; a shell's background ignores it."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -100,10 +93,24 @@ def present(monkeypatch: pytest.MonkeyPatch, *packages: str) -> None:
 
 @pytest.fixture
 def tilewise(
-    capsys: pytest.CaptureFixture[str], device: Device, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    device: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> Tilewise:
-    """Return a function that calls the command line on the device under test."""
-    return caller(capsys, device, monkeypatch)
+    """Return a function that calls the command line on the device under test, 80 columns wide.
+
+    The test runs in a folder of its own.
+    """
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.chdir(tmp_path)
+    return lambda *words: Outcome(capsys, device.name, [str(word) for word in words])
+
+
+@pytest.fixture
+def k_cu(tmp_path: Path) -> None:
+    """Write the kernels of :mod:`signatures` to ``k.cu``, in the folder of ``tilewise``."""
+    (tmp_path / "k.cu").write_text(SIGNATURES)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import Any
 
 import pytest
+from commands import k_cu as k_cu
 from commands import run_watch as run_watch
 from commands import source as source
 from commands import tilewise as tilewise

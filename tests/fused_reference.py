@@ -13,8 +13,8 @@ from tilewise.epilogue import Traced
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, execute
-from tilewise.numbers import gamma, roundings
 from tilewise.precision import dtype_of
+from tilewise.roundoff import gamma, roundings
 
 
 class Case(NamedTuple):

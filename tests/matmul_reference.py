@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.gemm.product import ACCUMULATORS
-from tilewise.numbers import gamma, roundings
+from tilewise.roundoff import gamma, roundings
 
 Array = npt.NDArray[Any]
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -107,8 +108,7 @@ def test_explains_the_emulator() -> None:
         "on            the emulator",
         "by            the general kernel, tiles of 64 x 64",
         "why           no other family takes it: this is no Hopper GPU; this is no GPU of",
-        "              compute capability 8.0 or above, or it is an emulator, which runs",
-        "              code and has no rates to choose by",
+        "              compute capability 8.0 or above, by whose rates tiles are chosen",
         "launches      gemm_general: grid 1, 256 threads a block",
         "workspace     none",
         "copied first  a and b to the emulator, and the result back",
@@ -389,7 +389,28 @@ def test_arrays_are_explained_for_a_gpu_that_is_not_here() -> None:
 def test_an_emulator_has_no_rates() -> None:
     a = np.ones((64, 64), np.float32)
     found = explain(a, a, device=emulator("sm_80"))
-    assert "or it is an emulator, which runs code and has no rates" in found.why
+    assert "no GPU of compute capability 8.0 or above, by whose rates tiles" in found.why
+
+
+def test_a_gpu_without_rates_is_no_emulator() -> None:
+    a = np.ones((64, 64), np.float32)
+    found = explain(a, a, gpu="t4")
+    assert "no GPU of compute capability 8.0 or above, by whose rates tiles" in found.why
+    assert "emulator" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "size", "unit"),
+    [("h200", 64, "µs"), ("h200", 20000, "ms"), ("rtx4090", 100_000, "s"), ("h100", 100_000, "s")],
+)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_times_have_the_unit_that_fits(gpu: str, size: int, unit: str, dtype: str) -> None:
+    found = explain_product(of_shape(size, size, size, dtype, "NN"), known(gpu))
+    for text in (found.text(), found.why, repr(found), found._repr_html_()):
+        times = re.findall(r"([\d,]+\.\d) (µs|ms|s)\b", text)
+        assert {each for _, each in times} <= {unit}
+        assert all(float(number.replace(",", "")) < 10_000 for number, _ in times)
+    assert re.search(rf"expected +[\d.,]+ {unit}, ", found.text())
 
 
 @pytest.mark.parametrize("name", KNOWN)

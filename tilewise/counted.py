@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tilewise.shown import Part, Record, Table, by_name, number, value
+from tilewise.shown import Part, Record, Table, by_name, number, plural, value
 
 
 @dataclass(frozen=True, repr=False)
@@ -53,10 +53,12 @@ class Resources(Record):
 
     def _summary(self) -> str:
         if self.missing:
-            return f"{self.shared_bytes:,} bytes shared memory a block; {self.missing}"
-        spills = f"{self.spill_bytes:,} bytes of spills" if self.spill_bytes else "no spills"
-        shared = f"{self.shared_bytes:,} bytes shared memory a block"
-        return f"{self.registers} registers a thread, {shared}, {spills}"
+            return f"{plural(self.shared_bytes, 'byte')} shared memory a block; {self.missing}"
+        spills = (
+            f"{plural(self.spill_bytes, 'byte')} of spills" if self.spill_bytes else "no spills"
+        )
+        shared = f"{plural(self.shared_bytes, 'byte')} shared memory a block"
+        return f"{plural(self.registers, 'register')} a thread, {shared}, {spills}"
 
 
 @dataclass(repr=False)
@@ -237,7 +239,7 @@ class Footprint(Record):
 
     def _summary(self) -> str:
         return (
-            f"{self.loads:,} sectors loaded, {self.stores:,} stored; each block's own, "
+            f"{plural(self.loads, 'sector')} loaded, {self.stores:,} stored; each block's own, "
             f"{self.block_loads:,} loaded"
         )
 

@@ -96,8 +96,7 @@ def explain(
     on            the emulator
     by            the general kernel, tiles of 64 x 64
     why           no other family takes it: this is no Hopper GPU; this is no GPU of
-                  compute capability 8.0 or above, or it is an emulator, which runs
-                  code and has no rates to choose by
+                  compute capability 8.0 or above, by whose rates tiles are chosen
     launches      gemm_general: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back

@@ -14,7 +14,7 @@ from tilewise.gemm.plan import best, kept_offer, offers, plan_on
 from tilewise.gemm.product import DTYPES, Operand, Product
 from tilewise.gemm.steps import Plan, Step
 from tilewise.ladder.problem import LARGEST, check_sizes
-from tilewise.shown import Part, Shown, Table, plural
+from tilewise.shown import Part, Shown, Table, expected_time, plural
 
 LAYOUTS = ("NN", "NT", "TN", "TT")
 GROUPED = {"m": "NN", "k": "TN"}
@@ -108,10 +108,10 @@ class Explanation(Shown):
             rows.append(("invariant", f"k is {parts}, whatever m is: a row has the same bits"))
         if self.steps:
             rows += [("launches" if i == 0 else "", _launch(x)) for i, x in enumerate(self.steps)]
-            rows.append(("workspace", f"{self.workspace:,} bytes" if self.workspace else "none"))
+            rows.append(("workspace", plural(self.workspace, "byte") if self.workspace else "none"))
         rows += [("copied first" if i == 0 else "", x) for i, x in enumerate(self.copies)]
         if self.seconds is not None:
-            rows.append(("expected", f"{self.seconds * 1e6:,.1f} µs{_rate(self)}"))
+            rows.append(("expected", f"{expected_time(self.seconds)}{_rate(self)}"))
         if self.rates:
             rows.append(("rates", self.rates))
         return rows
@@ -120,9 +120,9 @@ class Explanation(Shown):
         parts: list[Part] = [title(self.product), Table(self._rows(), left=2)]
         if self.alternatives:
             rows = [
-                (f"{x.seconds * 1e6:.1f}", x.words + self._why_not(x)) for x in self.alternatives
+                (expected_time(x.seconds), x.words + self._why_not(x)) for x in self.alternatives
             ]
-            parts.append(Table(rows, ("µs", "the next best, by the model"), left=2))
+            parts.append(Table(rows, ("time", "the next best, by the model"), left=2))
         return parts
 
     def _why_not(self, other: Offer) -> str:
@@ -146,7 +146,7 @@ class Explanation(Shown):
             lines += ["", "The next best, by the model:"]
             for offer in self.alternatives:
                 longer = offer.seconds / self.seconds
-                figures = f"{offer.seconds * 1e6:,.1f} µs, {longer:.2f} times as long: "
+                figures = f"{expected_time(offer.seconds)}, {longer:.2f} times as long: "
                 lines.append(_row("", figures + offer.words + self._why_not(offer), 2, width))
         return "\n".join(lines)
 
@@ -349,9 +349,9 @@ def _launch(step: Step) -> str:
     launch = step.launch
     grid = [extent for extent in launch.grid if extent != 1] or [1]
     words = [f"{step.kernel.name}: grid {' x '.join(f'{extent:,}' for extent in grid)}"]
-    words.append(f"{launch.block[0]:,} threads a block")
+    words.append(f"{plural(launch.block[0], 'thread')} a block")
     if launch.shared:
-        words.append(f"{launch.shared:,} bytes of dynamic shared memory")
+        words.append(f"{plural(launch.shared, 'byte')} of dynamic shared memory")
     return ", ".join(words)
 
 

@@ -240,7 +240,7 @@ class Launch(Shown):
     after_fault: float = 0.0
 
     def _summary(self) -> str:
-        shared = f", {self.shared:,} bytes of dynamic shared memory" if self.shared else ""
+        shared = f", {plural(self.shared, 'byte')} of dynamic shared memory" if self.shared else ""
         together = ", cooperative" if self.cooperative else ""
         return f"{grid_line(self.grid, self.block)}{shared}{together}"
 
@@ -378,7 +378,7 @@ class LaunchReport(Shown):
     def _parts(self) -> list[Part]:
         launch, resources = self.launch, self.resources._summary()
         if launch.shared:
-            resources += f", {launch.shared:,} bytes of dynamic shared memory"
+            resources += f", {plural(launch.shared, 'byte')} of dynamic shared memory"
         took = duration(self.seconds)
         if self.device == "emulator":
             took += " of emulation, which says nothing about a GPU's time"

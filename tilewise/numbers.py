@@ -8,11 +8,9 @@ Algorithms*, 2nd ed., SIAM 2002, ch. 3 (section 3.1 for inner products, 3.5 for 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -20,11 +18,11 @@ import numpy.typing as npt
 
 from tilewise.certain import Certain, Float
 from tilewise.precision import DTYPES, Limits, dtype_of, limits_of, sums_of
+from tilewise.roundoff import gamma, roundings, scalar
 from tilewise.shown import Part, Shown, element
 
 Array = npt.NDArray[Any]
 
-_LONG = 10**30  # more digits tell a reader nothing
 _SMALL = 2.0**-560  # products scaled by it are far from overflow, and also from underflow
 _PANEL = 1 << 23  # float64 elements of A, and of B, that are checked together: 64 MiB
 
@@ -100,82 +98,6 @@ def _of_inputs(count: int) -> str:
     return "1 element is not" if count == 1 else f"{count:,} elements are not"
 
 
-def unit_roundoff(dtype: npt.DTypeLike) -> float:
-    """Return half the distance from 1 to the next number: 2**-24 for float32."""
-    return limits_of(dtype).unit
-
-
-def gamma(operations: int, dtype: npt.DTypeLike) -> float:
-    """Return the most that ``operations`` roundings can change a value, relative to it.
-
-    Parameters
-    ----------
-    operations : int
-        The number of roundings one after another, at least 0.
-    dtype : dtype
-        The dtype that they round to.
-
-    Returns
-    -------
-    float
-        With n operations and unit roundoff u, (1 + u)**n - 1. Higham's gamma_n = nu / (1 - nu)
-        (Lemma 3.1) is an upper bound of it, within a relative nu where nu is small, and no bound at
-        all from nu = 1 on, which is k = 2**24 in float32, a depth that a GPU reaches.
-
-    Raises
-    ------
-    ValueError
-        If ``operations`` is negative.
-    """
-    if operations < 0:
-        raise ValueError(f"operations is {operations}; it must be at least 0")
-    return math.expm1(operations * math.log1p(unit_roundoff(dtype)))
-
-
-def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
-    """Return ``value`` rounded to ``dtype``, as it reaches the kernel; ``what`` is for messages.
-
-    Raises
-    ------
-    TypeError
-        If it is not a real number.
-    ValueError
-        If it is not finite, or too large for ``dtype``.
-    """
-    if isinstance(value, bool) or not isinstance(value, (Real, np.integer, np.floating)):
-        raise TypeError(f"{what} is {value!r}; it must be a number")
-    try:
-        with np.errstate(over="ignore"):
-            rounded = float(np.dtype(dtype).type(value))
-    except OverflowError:  # an integer that no float can hold
-        rounded = math.inf
-    if not math.isfinite(rounded):
-        raise ValueError(
-            f"{what} is {shortened(value)}; it must be finite as {np.dtype(dtype).name}"
-        )
-    return rounded
-
-
-def shortened(value: object) -> str:
-    """Return a number for a message; for an integer of many digits, its size in bits."""
-    if isinstance(value, int) and abs(value) >= _LONG:
-        return f"an integer of {value.bit_length():,} bits"
-    return str(value)
-
-
-def roundings(k: int, alpha: float, beta: float) -> int:
-    """Return the most roundings of an element of C, with or without fused multiply-adds.
-
-    A product of the sum goes through at most k roundings (one when it is made, and k - 1 additions,
-    since the first addition, to zero, is exact), one for alpha unless that is 0, 1 or -1, and one
-    for adding beta C. An element of the old C goes through at most two.
-    """
-    by_alpha = alpha not in (0, 1, -1)
-    of_product = k + by_alpha + (beta != 0) if alpha != 0 else 0
-    of_old = 1 + (beta not in (1, -1)) if beta != 0 else 0
-    return max(of_product, of_old)
-
-
 def check(
     c: npt.ArrayLike,
     a: npt.ArrayLike,
@@ -214,14 +136,14 @@ def check(
 
     Notes
     -----
-    **Finite elements.** C64 is computed in float64. Both C and C64 are sums of k products in
-    some order, so with n = :func:`roundings` each is within gamma_n of the exact value, in the
-    unit roundoff of its own dtype, relative to |alpha| |A||B| + |beta| |C0|. The bound is the sum
-    of the two: for float32 the second is nothing; for float64 it doubles the bound, which keeps
-    the reference a plain float64 product. Two more roundings cover the comparison itself, and
-    the bound is divided by 1 - gamma_n because |A||B| is computed too. To this, underflow adds at
-    most half the smallest subnormal for each rounding (Higham, eq. 2.8); it is taken off before
-    the ratio, so that ``max_error`` stays relative.
+    **Finite elements.** C64 is computed in float64. Both C and C64 are sums of k products in some
+    order, so with n = :func:`tilewise.roundoff.roundings` each is within gamma_n of the exact
+    value, in the unit roundoff of its own dtype, relative to |alpha| |A||B| + |beta| |C0|. The
+    bound is the sum of the two: for float32 the second is nothing; for float64 it doubles the
+    bound, which keeps the reference a plain float64 product. Two more roundings cover the
+    comparison itself, and the bound is divided by 1 - gamma_n because |A||B| is computed too. To
+    this, underflow adds at most half the smallest subnormal for each rounding (Higham, eq. 2.8); it
+    is taken off before the ratio, so that ``max_error`` stays relative.
 
     **16 bits.** The sums are float32's, with its gamma_n, and are rounded once to ``dtype``: by at
     most its unit roundoff times |C64| and the bound of the sums, or where that is less than its

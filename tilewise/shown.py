@@ -161,6 +161,14 @@ def duration(seconds: float) -> str:
     return f"{seconds / 1e-6:.3g} µs"
 
 
+def expected_time(seconds: float) -> str:
+    """Return the time that a model expects, with so many digits that it compares with others."""
+    for most, scale, unit in ((1e-2, 1e-6, "µs"), (10.0, 1e-3, "ms")):
+        if seconds < most:
+            return f"{seconds / scale:,.1f} {unit}"
+    return f"{seconds:,.1f} s"
+
+
 def extents(sizes: Sequence[int]) -> str:
     """Return extents as text: ``32 x 32`` for (32, 32, 1)."""
     used = sizes if sizes[2] != 1 else sizes[:2]

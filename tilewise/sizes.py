@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from operator import index
 
+from tilewise.shown import plural
+
 UNITS = {
     "": 1, "B": 1,
     "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -52,4 +54,4 @@ def shown(size: int) -> str:
     for unit in ("TB", "GB", "MB", "kB"):
         if size >= UNITS[unit.upper()]:
             return f"{size / UNITS[unit.upper()]:.3g} {unit}"
-    return f"{size:,} bytes"
+    return plural(size, "byte")

@@ -12,6 +12,7 @@ from operator import index
 from typing import Any
 
 from tilewise.places import Place, TensorMap
+from tilewise.shown import plural
 
 ITEM_SIZES = {
     "uint8": 1, "uint16": 2, "uint32": 4, "int32": 4, "uint64": 8, "int64": 8,
@@ -134,19 +135,21 @@ def tensor_map(
         )
     if ITEM_SIZES[wanted] != size:
         raise ValueError(
-            f"dtype {wanted} has {ITEM_SIZES[wanted]} bytes, the array's elements, of {name}, have "
-            f"{size}; pass array.view(...) of a dtype of that size"
+            f"dtype {wanted} has {plural(ITEM_SIZES[wanted], 'byte')}, the array's elements, of "
+            f"{name}, have {size}; pass array.view(...) of a dtype of that size"
         )
     if not 1 <= len(shape) <= MOST_DIMENSIONS:
         raise ValueError(
-            f"the array has {len(shape)} dimensions; a tensor map has 1 to {MOST_DIMENSIONS}"
+            f"the array has {plural(len(shape), 'dimension')}; a tensor map has 1 to "
+            f"{MOST_DIMENSIONS}"
         )
     if 0 in shape:
         raise ValueError(f"the array of shape {shape} has no elements; a tensor map needs some")
     if shape[-1] > 1 and strides[-1] != size:
         raise ValueError(
-            f"the array's last axis steps by {strides[-1]} bytes, not by its element's {size}: the "
-            "contiguous axis has to be the last; pass array.T, or numpy.ascontiguousarray(array)"
+            f"the array's last axis steps by {plural(strides[-1], 'byte')}, not by its element's "
+            f"{size}: the contiguous axis has to be the last; pass array.T, or "
+            "numpy.ascontiguousarray(array)"
         )
     if interleave != "none":
         raise ValueError(
@@ -160,7 +163,10 @@ def tensor_map(
         swizzle, steps[::-1] if set(steps) - {1} else (), fill,
     )  # fmt: skip
     if steps and len(steps) != len(shape):
-        raise ValueError(f"element_strides has {len(steps)} numbers for {len(shape)} dimensions")
+        raise ValueError(
+            f"element_strides has {plural(len(steps), 'number')} for "
+            f"{plural(len(shape), 'dimension')}"
+        )
     check(found)
     return MappedArray(array, found)
 

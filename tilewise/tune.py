@@ -26,7 +26,7 @@ from tilewise.gemm.plan import best, chip_of, offers, plan_on
 from tilewise.gemm.product import ACCUMULATORS, Operand, Product
 from tilewise.gemm.steps import Plan, execute
 from tilewise.host import product as product_of_host_arrays
-from tilewise.numbers import unit_roundoff
+from tilewise.roundoff import unit_roundoff
 from tilewise.shown import Part, Shown, Table
 from tilewise.tracebacks import front_door
 

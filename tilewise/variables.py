@@ -20,6 +20,7 @@ from tilewise.devices.emulated import emulator
 from tilewise.errors import CompileError, VariableError
 from tilewise.launch import Module
 from tilewise.masked import is_masked
+from tilewise.shown import plural
 
 _DTYPES = {
     "bool": "bool", "char": "int8", "signed char": "int8", "unsigned char": "uint8",
@@ -217,8 +218,8 @@ class Variables(MutableMapping[str, Any]):
             if data is not None:
                 if len(data) != each.size:
                     raise ValueError(
-                        f"{each.name} has {each.size} bytes on {compiled.arch}, and was set to "
-                        f"{len(data)}"
+                        f"{each.name} has {plural(each.size, 'byte')} on {compiled.arch}, and was "
+                        f"set to {len(data)}"
                     )
                 module.write(each.symbol, data)
         return module
@@ -255,7 +256,7 @@ class Variables(MutableMapping[str, Any]):
 
 def _described(variable: Variable) -> str:
     extents = "".join(f"[{extent}]" for extent in variable.shape)
-    kind = f"{variable.declared}{extents}" if variable.declared else f"{variable.size} bytes"
+    kind = f"{variable.declared}{extents}" if variable.declared else plural(variable.size, "byte")
     return f"{variable.name} ({variable.space}, {kind})"
 
 
@@ -294,7 +295,7 @@ def as_bytes(variable: Variable, value: Any) -> bytes:
         if not has_dtype:
             raise TypeError(
                 f"{name} is a structure or of a type that is not known here; it takes an array of "
-                f"{variable.size} bytes"
+                f"{plural(variable.size, 'byte')}"
             )
         return _whole(variable, np.asarray(value))
     if not has_dtype:
@@ -339,5 +340,7 @@ def _shaped(
 
 def _whole(variable: Variable, array: npt.NDArray[Any]) -> bytes:
     if array.nbytes != variable.size:
-        raise ValueError(f"{variable.name} has {variable.size} bytes, and the array {array.nbytes}")
+        raise ValueError(
+            f"{variable.name} has {plural(variable.size, 'byte')}, and the array {array.nbytes}"
+        )
     return array.tobytes()

@@ -6,14 +6,15 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import SIGNATURE, Tilewise, caller
+from commands import SIGNATURE, Tilewise
 from reference import some, thorough
 
 from tilewise import compiler
 from tilewise.cli.main import main
 from tilewise.devices import Device
 
-pytestmark = pytest.mark.usefixtures("no_machine_code")
+pytestmark = pytest.mark.usefixtures("emulator", "no_machine_code")
+
 
 # It is right for this architecture alone.
 OWN = f"""
@@ -26,14 +27,6 @@ extern "C" __global__ void own{SIGNATURE} {{
 }}
 """
 SIZES = ("-m", 16, "-n", 16, "-k", 16)
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str], emulator: Device, monkeypatch: pytest.MonkeyPatch
-) -> Tilewise:
-    """Call the command line on the emulator."""
-    return caller(capsys, emulator, monkeypatch)
 
 
 @pytest.fixture

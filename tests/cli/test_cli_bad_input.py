@@ -131,6 +131,23 @@ def test_a_file_that_is_no_matrix(tilewise: Tilewise, tmp_path: Path, content: b
     )  # fmt: skip
 
 
+def test_a_file_that_says_it_is_larger_than_memory_is_named(
+    tilewise: Tilewise, tmp_path: Path
+) -> None:
+    save(tmp_path, a=matrix(2, 2))
+    with (tmp_path / "b.npy").open("wb") as file:
+        described = {"descr": "<f4", "fortran_order": False, "shape": (2, 1 << 58)}
+        np.lib.format.write_array_header_1_0(file, described)
+    refuse(
+        tilewise("run", "tiled", "--a", tmp_path / "a.npy", "--b", tmp_path / "b.npy"),
+        "too large for this machine: matrix B", "b.npy: Unable to allocate",
+    )  # fmt: skip
+    (tmp_path / "k.cu").write_text("__global__ void k(float* x) { x[0] = 1; }")
+    launch = ("--grid", 1, "--block", 1, "--args", tmp_path / "b.npy")
+    found = tilewise("run", tmp_path / "k.cu:k", *launch)
+    refuse(found, "too large for this machine: argument x", "b.npy: Unable to allocate")
+
+
 def test_pickles_are_not_loaded(tilewise: Tilewise, tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([[object()]]), allow_pickle=True)
     np.savez(tmp_path / "b.npz", b=matrix(2, 2))

@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
+import numpy as np
 import pytest
-from commands import Tilewise, caller
-from signatures import SOURCE
+from commands import Tilewise, save
 
-from tilewise.devices import Device
+from tilewise.cli.main import main
+from tilewise.kernel import Kernel
 
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str],
-    emulator: Device,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Tilewise:
-    """Call the command line on the emulator, in a folder with kernels in ``k.cu``."""
-    monkeypatch.chdir(tmp_path)
-    Path("k.cu").write_text(SOURCE)
-    return caller(capsys, emulator, monkeypatch)
+pytestmark = pytest.mark.usefixtures("emulator", "k_cu")
 
 
 def test_findings_are_exit_code_1(tilewise: Tilewise) -> None:
@@ -88,3 +79,77 @@ def test_a_launch_that_does_not_end_after_a_fault_is_stopped(
         f"faults.cu:{line}" for line in (5, 6, 7, 8, 4)
     ]
     assert "the launch was stopped: limit of 20,000 instructions" in last
+
+
+STUCK = """
+__global__ void silent(int* x) { while (*x >= 0) ++*(volatile int*)x; }
+__global__ void early(int* x) { x[1] = 1; while (*x >= 0) ++*(volatile int*)x; }
+__global__ void late(int* x) { while (*x >= 0) if (++*(volatile int*)x == 3000) x[1] = 1; }
+"""
+FOUND = r"found: stuck.cu:\d: out of bounds: .* writes 4 bytes of global memory at x\[1\], .*; "
+
+
+@pytest.mark.parametrize(
+    ("kernel", "expected"),
+    [
+        ("silent", ["no block has ended after 0.1 s; "]),
+        ("early", ["no block has ended after 0.1 s; " + FOUND]),
+        ("late", ["no block has ended after 0.1 s; ", FOUND]),
+    ],
+)
+def test_a_profile_without_end_says_so_before_its_limit(
+    kernel: str, expected: list[str], tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.cli.commands.profile.STUCK", 0.1)
+    Path("stuck.cu").write_text(STUCK)
+    Kernel("stuck.cu", kernel).compile()
+    launch = ("--grid", 1, "--block", 1, "--args", "zeros:1:int32", "--limit", "seconds=1.5")
+    found = tilewise("profile", f"stuck.cu:{kernel}", *launch)
+    assert found.code == 1
+    lines = found.err.splitlines()
+    stops = r"--limit seconds=MOST stops it \(now after 1.5 s\)"
+    for each, line in zip(expected, lines, strict=False):
+        assert re.fullmatch(f"tilewise: profiling stuck.cu:{kernel}: {each}{stops}", line)
+    assert len([line for line in lines if "profiling" in line]) == len(expected)
+    assert "the launch was stopped: limit of 1.5 seconds" in found.err
+    hint = "`--limit seconds=MOST` sets another limit, `--no-limits` none."
+    assert (hint in lines) == (kernel == "silent")
+
+
+def test_one_of_a_thing_is_not_told_as_several(
+    tilewise: Tilewise, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("one.cu").write_text("__global__ void one(char* x) { x[threadIdx.x + 1] = 0; }")
+    launch = ("run", "one.cu:one", "--grid", 1, "--block", 1, "--args", "zeros:1")
+    found = tilewise(*launch)
+    assert "writes 1 byte of global memory at x[1], outside it (1 byte)" in found.err
+    found = tilewise(*launch, 1)
+    assert "one(char* x) takes 1 argument, and 2 are given" in found.err
+    save(Path(), a=np.ones((2, 2), np.float32))
+    assert main(["multiply", "a.npy", "a.npy", "--out", "c.npy", "--memory", "1"]) == 2
+    assert "memory is 1 byte; one element of each matrix takes" in capsys.readouterr().err
+
+
+def test_a_null_pointer_is_told_as_one(tilewise: Tilewise) -> None:
+    Path("null.cu").write_text("__global__ void null(int* x, int** y) { x[gridDim.x - 1] = 1; }")
+    launch = ("run", "null.cu:null", "--block", 1, "--args", "null", "null", "--grid")
+    told = "writes 4 bytes of global memory that belongs to no array (address 0x0, a null pointer)"
+    assert told in tilewise(*launch, 1).err
+    assert "(address 0x4, beside a null pointer)" in tilewise(*launch, 2).err
+    found = tilewise("run", "null.cu:null", "--grid", 1, "--block", 1, "--args", "null", "zeros:1")
+    assert found.code == 2
+    assert "argument y (int**): an array of pointers can't be written here; it takes" in found.err
+
+
+def test_dynamic_shared_memory_that_was_not_asked_for(tilewise: Tilewise) -> None:
+    Path("dynamic.cu").write_text(
+        "__global__ void dynamic(float* x)\n"
+        "{ extern __shared__ float s[]; s[threadIdx.x] = x[0]; __syncthreads(); x[0] = s[1]; }\n"
+    )
+    launch = ("run", "dynamic.cu:dynamic", "--grid", 1, "--block", 4, "--args", "zeros:1")
+    told = "outside the block's 0 bytes of shared memory; --shared BYTES gives a launch dynamic"
+    assert told in tilewise(*launch).err
+    found = tilewise(*launch, "--shared", 8)
+    assert "outside the block's 8 bytes of shared memory" in found.err
+    assert "gives a launch" not in found.err
+    assert tilewise(*launch, "--shared", 16).code == 0

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import SIGNATURE, Tilewise, caller
+from commands import SIGNATURE, Tilewise
 from signatures import SOURCE
 
 from tilewise.cli.commands.launches import spread
 from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
+
+pytestmark = pytest.mark.usefixtures("k_cu")
 
 SAXPY = ("--grid", "ceil(n/256)", "--block", "256",
          "--args", "n=1000", "a=2.5", "x=random:n", "y=random:n")  # fmt: skip
@@ -36,19 +38,6 @@ int main(int argc, char** argv) {
 }
 """
 COMMANDS = ("run", "profile", "watch", "roofline")
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str],
-    device: Device,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Tilewise:
-    """Call the command line on the device under test, in a folder with kernels in ``k.cu``."""
-    monkeypatch.chdir(tmp_path)
-    Path("k.cu").write_text(SOURCE)
-    return caller(capsys, device, monkeypatch)
 
 
 def test_run(tilewise: Tilewise) -> None:
@@ -372,6 +361,22 @@ def test_a_kernel_beside_one_that_does_not_compile(tilewise: Tilewise) -> None:
     own = tilewise("run", "two.cu:bad", *launch).err
     assert 'two.cu:5: error: identifier "nothing" is undefined' in own
     assert "another kernel" not in own
+
+
+def test_an_error_of_ptxas_in_another_kernel(tilewise: Tilewise) -> None:
+    """It names the other kernel, and what leaves out an architecture is no warning."""
+    Path("two.cu").write_text(
+        "__global__ void good(float* x) { int unused; x[threadIdx.x] = 1; }\n"
+        "__global__ void huge(float* x)\n"
+        "{ __shared__ float s[15000]; s[threadIdx.x] = x[0]; __syncthreads(); x[0] = s[1]; }\n"
+    )
+    launch = ("--grid", 1, "--block", 32, "--args", "zeros:32")
+    found = tilewise("run", "two.cu:good", *launch, "--arch", "sm_80")
+    assert "warning" in found.err
+    assert "The first error is in another kernel of the file, huge" in found.err
+    assert "another" not in tilewise("run", "two.cu:huge", *launch, "--arch", "sm_80").err
+    told = " ".join(tilewise("occupancy", "two.cu:good", "--block", 32).out.split())
+    assert "two.cu does not compile for sm_80: ptxas error : Entry function" in told
 
 
 def test_the_reason_of_many_architectures_is_said_once(tilewise: Tilewise) -> None:

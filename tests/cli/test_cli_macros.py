@@ -5,24 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import SIGNATURE, Tilewise, caller
+from commands import SIGNATURE, Tilewise
 
 from tilewise.cli.commands.sources import macros_of
-from tilewise.devices import Device
 
 COMMANDS = ("run", "profile", "watch", "roofline", "occupancy")
-
-
-@pytest.fixture
-def tilewise(
-    capsys: pytest.CaptureFixture[str],
-    device: Device,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> Tilewise:
-    """Call the command line on the device under test, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return caller(capsys, device, monkeypatch)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

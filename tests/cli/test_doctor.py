@@ -146,7 +146,7 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, there: bo
     monkeypatch.setenv("TILEWISE_CACHE_DIR", str(folder))
     found = items()["cache folder"]
     assert found.state == "ok"
-    assert (f"{folder}, 1 files, 3.0 MiB" in found.detail) == there
+    assert (f"{folder}, 1 file, 3.0 MiB" in found.detail) == there
 
 
 def test_no_cache_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from tilewise.gemm.column_sums import DTYPES, ColumnSums, plan
 from tilewise.gemm.product import offset
 from tilewise.gemm.steps import execute
 from tilewise.kernel import Kernel
-from tilewise.numbers import unit_roundoff
 from tilewise.precision import dtype_of
+from tilewise.roundoff import unit_roundoff
 
 MARK = -7.0  # where nobody may write
 

@@ -22,8 +22,8 @@ from tilewise.gemm.families.hopper.cover import Cover, cover
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Tiling
 from tilewise.gemm.product import WORKSPACE, A, B, D, Operand, Product
 from tilewise.gemm.steps import Plan, execute
-from tilewise.numbers import unit_roundoff
 from tilewise.places import Packed, Place, TensorMap
+from tilewise.roundoff import unit_roundoff
 
 REGISTERS = 65536  # of a multiprocessor
 

@@ -16,9 +16,11 @@ from reference import held, thorough
 import tilewise as tw
 from tilewise.devices import Device
 from tilewise.epilogue import trace
+from tilewise.gemm.chip import known
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.families.hopper import kernel as hopper
 from tilewise.gemm.families.hopper.tiling import Tiling
+from tilewise.gemm.plan import offers
 from tilewise.gemm.product import ALIGNMENT, Operand, Product
 from tilewise.gemm.steps import Plan
 from tilewise.places import ITEM_SIZES
@@ -101,6 +103,34 @@ def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:
     asked = Product(M, N, K, 1, "bfloat16", "bfloat16", 1.0, 0.0, a, b, None, d, epilogue)
     used = hopper.plan(asked, UNITS, tiling).steps[0].kernel.compile("sm_90a").resources
     assert used.spill_bytes == used.stack_bytes == 0
+
+
+@pytest.mark.parametrize("pairs", [None, "halves"])
+def test_words_have_as_many_stages_as_the_kernel(pairs: str | None) -> None:
+    """A staged operand leaves room for fewer, or, as D needs no buffers then, for more."""
+
+    def gated(acc: Any, up: Any, x: Any) -> Any:
+        return tw.silu(acc) * up + x
+
+    def added(acc: Any, x: Any) -> Any:
+        return tw.relu(acc) + x
+
+    a, b = np.ones((512, 256), DTYPE), np.ones((256, 1024), DTYPE)
+    x = np.ones((512, 1024 if pairs is None else 512), DTYPE)
+    explanation = tw.explain(
+        a, b, x=x, epilogue=added if pairs is None else gated, pairs=pairs, gpu="h200"
+    )
+    asked, differ = explanation.product, False
+    assert isinstance(asked, Product)
+    for offer in offers(asked, known("h200")):
+        if offer.family != "hopper":
+            continue
+        plan = offer.make()
+        (main,) = (step.kernel.defines for step in plan.steps if step.kernel.name == "hopper")
+        assert f" {main['STAGES']} stages" in plan.chosen
+        assert f" {main['STAGES']} stages" in offer.words
+        differ |= main["STAGES"] != Tiling(**offer.choice).stages
+    assert differ
 
 
 RACE, UNWRITTEN, BARRIER = tw.RaceError, tw.UninitializedReadError, tw.BarrierError

@@ -259,4 +259,24 @@ def größer(x):
     x[i] = tile[1, 7 - i]
 
 
+@cuda.jit(device=True)
+def twice(i):
+    first, second = cuda.shared.array((4, 8), numba.float32), cuda.shared.array((8, 4), numba.int32)
+    first[1, i] = i
+    second[i, 1] = i
+    return first[1, 7 - i] + second[7 - i, 1]
+
+
+@cuda.jit
+def several(x):
+    here, there = cuda.shared.array(8, numba.float32), cuda.shared.array(8, numba.float32)
+    own, (low, high) = (
+        cuda.local.array(8, numba.float32), (cuda.shared.array(8, numba.float32),
+        cuda.shared.array(8, numba.float32))
+    )  # fmt: skip
+    i = cuda.threadIdx.x
+    own[0] = here[i] = there[i] = low[i] = high[i] = x[i]
+    x[i] = own[0] + here[7 - i] + there[7 - i] + low[7 - i] + high[7 - i] + twice(i)
+
+
 IN_A_FUNCTION = reversing()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import linecache
 import os
@@ -16,6 +17,7 @@ import tilewise
 import tilewise.numba
 from tilewise.devices import Device
 from tilewise.errors import CompileError, LaunchError, MemoryAccessError, RaceError
+from tilewise.numba import shared_arrays
 
 # Before Numba is imported: grids of tests are small.
 os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
@@ -144,6 +146,26 @@ def test_a_shared_array_of_a_function_whose_name_ptx_does_not_take(kernel: Any, 
     (found,) = report.findings
     assert re.fullmatch(array, found.array or "")
     assert found.index == (1, 7)
+
+
+def test_shared_arrays_of_one_statement() -> None:
+    report = tilewise.numba.launch(kernels.several[1, 8], random(8), device="emulator",
+                                   checks="collect")  # fmt: skip
+    found = {each.array for each in report.findings if each.kind == "race"}
+    assert found == {"here", "there", "low", "high", "first", "second"}
+
+
+def test_arrays_are_forgotten_with_their_kernel() -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(map(len, shared_arrays._arrays.values()))
+
+    tilewise.numba.launch(kernels.several[1, 8], random(8), device="emulator", checks="off")
+    before = kept()
+    kernel = vars(kernels)["reversing"]()
+    tilewise.numba.launch(kernel[1, 8], random(8), device="emulator", checks="off")
+    del kernel
+    assert kept() == before
 
 
 def test_a_shared_array_of_a_cell(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,7 +47,7 @@ def test_linear(torch: Any, tw: Any, dtype: str, sizes: tuple[int, int, int]) ->
     "shape", [(1, 64), (4096, 768), (2, 2048, 2304), (1000, 77), (333, 50257), (8, 8)]
 )
 def test_sums_of_columns(torch: Any, tw: Any, dtype: str, shape: tuple[int, ...]) -> None:
-    from tilewise.numbers import unit_roundoff
+    from tilewise.roundoff import unit_roundoff
     from tilewise.torch.column_sums import column_sums
 
     x = torch.randn(shape, device="cuda").to(getattr(torch, dtype))

@@ -17,8 +17,8 @@ import numpy as np
 
 import tilewise
 from tilewise.epilogue import trace
-from tilewise.numbers import gamma, roundings
 from tilewise.precision import limits_of, sums_of
+from tilewise.roundoff import gamma, roundings
 
 Array = Any
 

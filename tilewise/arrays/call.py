@@ -14,8 +14,8 @@ from tilewise.devices import Device, check_device
 from tilewise.flags import check_flags
 from tilewise.gemm.epilogue import Epilogue
 from tilewise.gemm.product import ACCUMULATORS, DTYPES, Operand, Pairing, Product, paired
-from tilewise.numbers import scalar
-from tilewise.shown import named_type
+from tilewise.roundoff import scalar
+from tilewise.shown import named_type, plural
 
 _WORK = 10_000  # the most steps of numpy.may_share_memory, after which it says yes
 
@@ -181,7 +181,7 @@ def _of_result(b: Array, up: Array | None, pairs: str | None, transpose: bool) -
         return shape
     columns = shape[-2 if transpose else -1]
     if columns % 2:
-        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+        raise ValueError(f"op(B) has {plural(columns, 'column')}, which can't be pairs")
     shape[-2 if transpose else -1] = columns // 2
     return shape
 

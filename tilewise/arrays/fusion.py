@@ -13,8 +13,9 @@ from tilewise.epilogue import Traced
 from tilewise.epilogue.remembered import remembered
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ORDERS
-from tilewise.numbers import scalar
 from tilewise.places import ITEM_SIZES
+from tilewise.roundoff import scalar
+from tilewise.shown import plural
 
 TAKEN = frozenset(
     {
@@ -173,8 +174,7 @@ def fusion(
     results = 1 if asked is None else len(asked.function.results)
     if outs is not None and len(outs) != results:
         of = "without an epilogue there is" if asked is None else "the epilogue has"
-        count = "1 array" if len(outs) == 1 else f"{len(outs)} arrays"
-        raise ValueError(f"out has {count}; {of} {results}")
+        raise ValueError(f"out has {plural(len(outs), 'array')}; {of} {results}")
     if asked is None:
         return None
     names = asked.function.operands
@@ -185,8 +185,8 @@ def fusion(
     arrays = len(found) - numbers + results - 1
     if max(numbers, arrays) > MOST:
         raise ValueError(
-            f"the epilogue has {arrays} arrays, results besides the first included, and {numbers} "
-            f"numbers; it may have {MOST} of either"
+            f"the epilogue has {plural(arrays, 'array')}, results besides the first included, "
+            f"and {plural(numbers, 'number')}; it may have {MOST} of either"
         )
     return Fusion(
         asked.function, found, (None,) * (results - 1) if outs is None else tuple(outs[1:])

@@ -15,6 +15,7 @@ from tilewise.devices import Device, check_device
 from tilewise.gemm.epilogue import Epilogue, Strided
 from tilewise.gemm.grouped.product import OFFSET_TYPES, Grouped
 from tilewise.gemm.product import ACCUMULATORS, Operand, offset
+from tilewise.shown import plural
 
 TAKEN = frozenset({"x", "w", "offsets", "out", "out_dtype", "device", "check_offsets", "epilogue"})
 """The names of the arguments of :func:`tilewise.grouped_matmul`, which no operand can have."""
@@ -130,10 +131,12 @@ def shapes(
         )
     groups, (m, k), n = offsets[0], x, w[-1]
     if len(w) == 3 and w[0] != groups:
-        raise ValueError(f"w has {w[0]:,} matrices and offsets {groups:,} ends; give as many")
+        raise ValueError(
+            f"w has {w[0]:,} matrices and offsets {plural(groups, 'end')}; give as many"
+        )
     if w[-2] != k:
         raise ValueError(
-            f"x is {m:,} x {k:,} and w has {w[-2]:,} rows; x must have as many columns"
+            f"x is {m:,} x {k:,} and w has {plural(w[-2], 'row')}; x must have as many columns"
         )
     of = "m" if len(w) == 3 else "k"
     return m, n, k, groups, of, (m, n) if of == "m" else (groups, m, n)

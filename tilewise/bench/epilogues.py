@@ -22,8 +22,8 @@ from tilewise.epilogue.functions import gelu, silu
 from tilewise.gemm import epilogue as fused
 from tilewise.gemm.product import Product, paired
 from tilewise.matmul import matmul
-from tilewise.numbers import gamma, roundings
 from tilewise.precision import limits_of, sums_of
+from tilewise.roundoff import gamma, roundings
 
 PLAIN, OURS, EAGER, COMPILED = "plain", "tilewise", "torch", "torch.compile"
 MODE = "max-autotune-no-cudagraphs"

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from tilewise.numbers import gamma, roundings
 from tilewise.precision import HALVES, limits_of, sums_of
+from tilewise.roundoff import gamma, roundings
 
 _CHECKED_FLOPS = 5e11  # operations in float64; a larger product is checked on random rows
 _LEAST_ROWS = 256

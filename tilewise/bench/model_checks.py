@@ -14,8 +14,8 @@ from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.own_product import parted
 from tilewise.bench.epilogues import spread
 from tilewise.bench.products import error_share
-from tilewise.numbers import gamma, roundings
 from tilewise.precision import limits_of, sums_of
+from tilewise.roundoff import gamma, roundings
 
 Tensor = Any
 Module = Any

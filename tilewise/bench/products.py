@@ -12,7 +12,7 @@ import torch
 from tilewise.bench.exact import Exact, sample
 from tilewise.bench.suites import Shape, View
 from tilewise.matmul import matmul
-from tilewise.numbers import gamma, roundings
+from tilewise.roundoff import gamma, roundings
 
 UNIT_ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
 # Half the last subnormal; float32's, and bfloat16's, are those of the sums.

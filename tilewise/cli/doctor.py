@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tilewise import __version__
+from tilewise.shown import plural
 
 OPTIONAL = {
     "torch": "PyTorch tensors as arguments, and for tilewise tune, bench and climb on a GPU",
@@ -237,7 +238,7 @@ def _cache() -> Item:
         with suppress(FileNotFoundError):
             if entry.is_file():
                 sizes.append(entry.stat().st_size)
-    what = f"{folder}, {len(sizes):,} files, {sum(sizes) / 2**20:.1f} MiB"
+    what = f"{folder}, {plural(len(sizes), 'file')}, {sum(sizes) / 2**20:.1f} MiB"
     if not _writable(folder):
         return Item("cache folder", "absent", f"{what}, not writable; {use}")
     return Item("cache folder", "ok", f"{what}, writable")

@@ -43,7 +43,7 @@ from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.cli.failure import failed, told
 from tilewise.cli.interrupt import Interruptible, ended_at_once
-from tilewise.cli.usage import help_of, sentence
+from tilewise.cli.usage import help_of, sentence, without_value
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -55,6 +55,7 @@ from tilewise.errors import (
 UNREAD = 141  # 128 + SIGPIPE, as of a program that the signal ends
 ON_EITHER = ("run", "ladder", "demo")  # the commands that have --device
 ON_A_GPU = ("bench", "climb", "tune", "ceilings")  # those that do nothing without one
+LIMITED = ("run", "profile", "watch", "roofline", "tiles", "occupancy", "kernels")  # with --limit
 HELP = ("-h", "--help")
 COMPLETING = "_TILEWISE_COMPLETE"  # set by a shell that asks how a word may continue
 DOCTOR = "`tilewise doctor` says what is missing for what."
@@ -159,8 +160,11 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         with interruptible:
             if words and words[0] in ON_A_GPU and not set(HELP) & set(words):
                 require_gpu()
-            parser = _parser()
-            code = int(parser(spread(words), prog_name="tilewise", standalone_mode=False) or RIGHT)
+            parser, given = _parser(), spread(words)
+            command = parser.commands.get(words[0]) if words else None
+            if command is not None and (option := without_value(command.params, given[1:])):
+                raise UsageError(f"{option} is given no value")
+            code = int(parser(given, prog_name="tilewise", standalone_mode=False) or RIGHT)
             if code == INTERRUPTED:  # the code that typer uses for Ctrl-C
                 raise KeyboardInterrupt
             return code
@@ -169,8 +173,11 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         return _fail(error, sentence(error, words, commands), BAD, words, help_of(words, commands))
     except CheckError as error:
         return _fail(error, error.text(), WRONG, words)
-    except (KernelAssertError, LimitError) as error:
+    except KernelAssertError as error:
         return _fail(error, str(error), WRONG, words)
+    except LimitError as error:
+        hint = f"`--limit {error.limit}=MOST` sets another limit, `--no-limits` none."
+        return _fail(error, str(error), WRONG, words, hint if words[0] in LIMITED else "")
     except ImportError as error:
         return _fail(error, f"{error}", BAD, words, DOCTOR)
     except DeviceUnavailableError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from difflib import get_close_matches
-from itertools import pairwise
 from typing import Any
 
 NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "number": "a number"}
@@ -27,6 +26,7 @@ _ARGUMENTS = (
     (re.compile(r"\bof include=(?=[\s,;]|$)"), "of --include"),
     (re.compile(r"\(defines=\{'(\w+)': False\}\)"), r"(-U \1)"),
     (re.compile(r"\bcooperative=True\b"), "--cooperative"),
+    (re.compile(r"\bshared=BYTES\b"), "--shared BYTES"),
     (re.compile(r"\bmax_gpu_memory\b"), "--max-gpu-memory"),
 )
 """The advice in messages to callers of Python, and the same for the command line."""
@@ -75,10 +75,32 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
     # Words of click, which typer contains: "argument(s)" or "arguments" by version.
     extra = re.search(r"unexpected extra argument(?:s|\(s\))? \((.*)\)", text)
     if extra:
-        if option := _without_value(error, words):
-            return f"{option} is given no value"
         return f"{extra[1]!r} is more than `tilewise {command}` takes"
     return str(text)
+
+
+def without_value(parameters: Sequence[Any], words: Sequence[str]) -> str:
+    """Return the first option that takes a value, and is given none; empty if there is none.
+
+    The parser would take the next option for the value. A value that begins as an option does is
+    given as ``--out=--name``.
+
+    Parameters
+    ----------
+    parameters : sequence
+        The parameters of the command, as typer has them.
+    words : sequence of str
+        The words of the command line.
+    """
+    options = {name: not each.is_flag for each in parameters if each.param_type_name == "option"
+               for name in (*each.opts, *each.secondary_opts)}  # fmt: skip
+    words = words[: words.index("--")] if "--" in words else words
+    value_of = ""
+    for word in words:
+        if value_of and (word in options or word.partition("=")[0] in options):
+            return value_of
+        value_of = word if not value_of and options.get(word) else ""
+    return value_of
 
 
 def help_of(words: Sequence[str], commands: Sequence[str]) -> str:
@@ -150,16 +172,6 @@ def _label(parameter: Any) -> str:
 def _help(error: Any) -> str:
     text = getattr(getattr(error, "param", None), "help", None) or ""
     return f": {text[0].lower()}{text[1:].rstrip('.')}" if text else ""
-
-
-def _without_value(error: Any, words: Sequence[str]) -> str:
-    """Return the option that took the next option's name for its value; empty if none did."""
-    takes = {name: not each.is_flag for each in _parameters(error)
-             if each.param_type_name == "option" for name in each.opts}  # fmt: skip
-    for option, value in pairwise(words):
-        if takes.get(option) and value in takes:
-            return option
-    return ""
 
 
 def _given(error: Any, words: Sequence[str]) -> str | None:

@@ -15,6 +15,7 @@ from tilewise.compiler.explained import explained
 from tilewise.compiler.extract import Extracted, extract
 from tilewise.compiler.includes import Gathered
 from tilewise.compiler.job import Job
+from tilewise.compiler.mangled import demangle
 from tilewise.compiler.options import left_defined
 from tilewise.compiler.plain_types import plain_types
 from tilewise.compiler.source.launches import has_host_launch
@@ -213,9 +214,14 @@ def _of_another(message: str, job: Job) -> str:
     It is empty if the error is in the kernel that was asked for.
     """
     place = re.search(rf"^{re.escape(job.file)}:(\d+): error", message, flags=re.MULTILINE)
-    if place is None or job.request.name is None:
+    entry = re.search(r"^ptxas error *: Entry function '([^']+)'", message, flags=re.MULTILINE)
+    if (place is None and entry is None) or job.request.name is None:
         return ""
-    kernel = symbols.kernel_around(job.request.source, int(place[1]))
+    if place is not None:
+        kernel = symbols.kernel_around(job.request.source, int(place[1]))
+    else:
+        assert entry is not None
+        kernel = re.split(r"<|\(", demangle(entry[1]))[0].split("::")[-1]
     asked = re.split(r"<|\(", job.request.name)[0].split("::")[-1].strip()
     if not kernel or kernel == asked:
         return ""

@@ -13,6 +13,7 @@ from tilewise.compiler.source.instances import split_list
 from tilewise.compiler.source.kernels import KernelDeclaration, alike
 from tilewise.compiler.source.part import read
 from tilewise.errors import ParserMissingError
+from tilewise.shown import plural
 
 _LEFT_OUT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)|\"(?:[^\"\\\n]|\\.)*\"", re.DOTALL)
 _SPECIALIZATION = re.compile(r"\btemplate\s*<\s*>")
@@ -170,4 +171,4 @@ def _declared(parameter: Parameter) -> str:
     """Return a parameter's type: the source's, or where that is not known the PTX's."""
     if parameter.declared:
         return parameter.declared.lstrip("*") or "a pointer"
-    return f"{parameter.size} bytes" if parameter.type == "b8" else f".{parameter.type}"
+    return plural(parameter.size, "byte") if parameter.type == "b8" else f".{parameter.type}"

@@ -11,9 +11,9 @@ import numpy as np
 from tilewise.devices import elements
 from tilewise.devices.extents import extent
 from tilewise.masked import is_masked
-from tilewise.numbers import shortened
 from tilewise.places import Encode, TensorMap
 from tilewise.pointer import Pointer
+from tilewise.roundoff import shortened
 from tilewise.shown import named_type, plural
 from tilewise.tensor_map import MappedArray
 
@@ -162,7 +162,7 @@ def type_in_words(parameter: Parameter) -> str:
         kind = "a struct"
         if (parameter.size, parameter.align) == (TENSOR_MAP_BYTES, TENSOR_MAP_ALIGNMENT):
             kind = "a tensor map (tilewise.tensor_map(array, box=...)) or another struct"
-        return f"{kind} of {parameter.size:,} bytes"
+        return f"{kind} of {plural(parameter.size, 'byte')}"
     if parameter.type in _FLOAT_TYPES:
         return f"a {bits}-bit float"
     if bits == 64 and parameter.declared not in elements.SIGNED:
@@ -290,7 +290,7 @@ def _struct(parameter: Parameter, value: Any) -> bytes:
                 f"structure), not {described(value)}"
             ) from None
     if len(data) != parameter.size:
-        raise TypeError(f"takes {type_in_words(parameter)}, not one of {len(data):,} bytes")
+        raise TypeError(f"takes {type_in_words(parameter)}, not one of {plural(len(data), 'byte')}")
     return data
 
 

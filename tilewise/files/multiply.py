@@ -259,7 +259,7 @@ class _Run:
         plan = choose(self.problem, self.room)
         if plan.tiles * plan.pieces > _MOST_PRODUCTS:
             raise ValueError(
-                f"memory is {self.room:,} bytes, which cuts the product into "
+                f"memory is {plural(self.room, 'byte')}, which cuts the product into "
                 f"{plan.tiles * plan.pieces:,} of pieces; give so much that it is at most "
                 f"{_MOST_PRODUCTS:,}"
             )
@@ -302,7 +302,7 @@ class _Run:
             raise ValueError(f"{self.files.journal} is damaged; {anew}")
         if plan.memory > self.room:
             raise ValueError(
-                f"memory is {self.room:,} bytes, and the tiles of the interrupted run take "
+                f"memory is {plural(self.room, 'byte')}, and the tiles of the interrupted run take "
                 f"{plan.memory:,}; give that much, or {anew}"
             )
         return plan, done
@@ -311,8 +311,8 @@ class _Run:
         size = self.files.part.stat().st_size
         if size != target.size:
             raise ValueError(
-                f"{self.files.part} has {size:,} bytes, and should have {target.size:,}; run it "
-                "without resume=True to begin anew"
+                f"{self.files.part} has {plural(size, 'byte')}, and should have {target.size:,}; "
+                "run it without resume=True to begin anew"
             )
 
     def _check_room(self, size: int) -> None:
@@ -322,7 +322,7 @@ class _Run:
         if size > there:
             raise OSError(
                 errno.ENOSPC,
-                f"C takes {size:,} bytes, and the disk has {there:,} left",
+                f"C takes {plural(size, 'byte')}, and the disk has {there:,} left",
                 str(self.files.part),
             )
 

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from tilewise.gemm.blocking import Span
+from tilewise.shown import plural
 
 DTYPES = ("float16", "float32", "float64")
 
@@ -148,7 +149,7 @@ class MatrixFile(_Opened):
         if about.st_size < wanted:
             raise ValueError(
                 f"{whose} is cut short: its header says {shape[0]:,} x {shape[1]:,} of {dtype}, "
-                f"{wanted:,} bytes, and it has {about.st_size:,}"
+                f"{plural(wanted, 'byte')}, and it has {about.st_size:,}"
             )
         return Header(
             (shape[0], shape[1]), dtype.str, is_fortran, offset, about.st_size, about.st_mtime_ns

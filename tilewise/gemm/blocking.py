@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tilewise.shown import plural
+
 STRIPS = 16
 """The number of strips of a tile; additions to a tile and its rounding go strip by strip."""
 
@@ -240,7 +242,9 @@ def choose(problem: Problem, memory: int) -> BlockPlan:
             least = min(plan.bytes_moved for plan in found)
             return min((x for x in found if x.bytes_moved <= least * _NEAR), key=_merit)
     least = _memory(problem, 1, 1, 1)
-    raise ValueError(f"memory is {memory:,} bytes; one element of each matrix takes {least:,}")
+    raise ValueError(
+        f"memory is {plural(memory, 'byte')}; one element of each matrix takes {least:,}"
+    )
 
 
 def _merit(plan: BlockPlan) -> tuple[int, bool, int, int]:

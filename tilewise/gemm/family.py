@@ -16,10 +16,7 @@ from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 
-NO_RATES = (
-    "this is no GPU of compute capability 8.0 or above, or it is an emulator, which runs code and "
-    "has no rates to choose by"
-)
+NO_RATES = "this is no GPU of compute capability 8.0 or above, by whose rates tiles are chosen"
 """The objection of a family that chooses by a GPU's rates, on a device that has none."""
 
 

@@ -26,6 +26,7 @@ from tilewise.gemm.grouped.product import AnyProduct, Grouped
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import PREPARED, Plan
 from tilewise.kernel import Kernel
+from tilewise.shown import expected_time
 
 LONGER = 4.0
 """How many times faster a piece of a product has to be with a division of k than without one."""
@@ -94,7 +95,7 @@ def plan_on(product: AnyProduct, chip: Chip | None) -> Plan:
     plan = offer.make()
     if plan.why:
         return plan
-    why = f"it should be the fastest, {offer.seconds * 1e6:,.1f} µs"
+    why = f"it should be the fastest, {expected_time(offer.seconds)}"
     if offer.family == families_of(product)[-1].name:
         words = objections(product, chip)
         why = f"no other family takes it: {words}" if words else f"{why}: the others take longer"

@@ -13,7 +13,7 @@ from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
 from tilewise.kernel import Kernel
 from tilewise.launch import Launch
-from tilewise.shown import Part, Shown, Table
+from tilewise.shown import Part, Shown, Table, plural
 
 PREPARED, KERNELS = 4096, 1024  # the number of plans, and of kernels, that are kept ready
 
@@ -65,7 +65,7 @@ class Plan(Shown):
         rows = [(step.kernel.name, step.launch._summary()) for step in self.steps]
         return [
             f"by {self.chosen}", f"why: {self.why}", Table(rows, left=2),
-            f"workspace: {self.workspace:,} bytes",
+            f"workspace: {plural(self.workspace, 'byte')}",
         ]  # fmt: skip
 
 

@@ -33,6 +33,8 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         If there is no such file.
     OSError
         If it can't be read.
+    MemoryError
+        If its header says that it is larger than this machine's memory.
     ValueError
         If it does not contain a matrix of a supported dtype.
     """
@@ -42,6 +44,8 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         raise IsADirectoryError(f"matrix {what}: {path} is a folder; a .npy file is needed")
     try:
         loaded = np.load(path, allow_pickle=False)
+    except MemoryError as error:  # also if a file that is cut short says that it is so large
+        raise MemoryError(f"matrix {what}: {path}: {error}") from None
     except (ValueError, EOFError, SyntaxError) as error:
         # NumPy takes what it does not know for a pickle, and its message says so, which misleads.
         reason = "" if "pickle" in str(error).lower() else f": {error}"

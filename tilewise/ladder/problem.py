@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.masked import is_masked
-from tilewise.numbers import scalar
 from tilewise.precision import DTYPES, dtype_of, sums_of
+from tilewise.roundoff import scalar
 from tilewise.shown import Part, Shown, product_line
 
 Matrix = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from tilewise.ladder.prepared import arch_of, kernel_of, sizes_of
 from tilewise.ladder.rungs import Rung
 from tilewise.ladder.signature import refuse_launch
 from tilewise.ladder.verdict import judge
-from tilewise.launch import Launch, LaunchReport, dim3, each_of
+from tilewise.launch import Finding, Launch, LaunchReport, dim3, each_of
 from tilewise.launchable import CHECKS, Launchable
 from tilewise.lens.nsight_child import Case
 from tilewise.lens.prepared_gemm import PreparedGemm
@@ -90,6 +90,7 @@ def profile_prepared(
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], None] | None = None,
+    finding: Callable[[Finding], None] | None = None,
 ) -> Profile:
     """Count what a launch does whose description was read from text.
 
@@ -99,14 +100,14 @@ def profile_prepared(
         The launch, whose empty arrays count as uninitialised.
     checks, whole, progress
         The arguments of :func:`profile_launch`.
-    note : callable, optional
+    note, finding : callable, optional
         As in :func:`profile`.
 
     Raises
     ------
     LaunchError, CheckError, OSError, ValueError, TypeError
     """
-    emulator = Emulator(prepared.compiled.arch, progress)
+    emulator = Emulator(prepared.compiled.arch, progress, finding)
     args = prepared.values(emulator)
     launch = Launch(
         prepared.grid, prepared.block, args, prepared.shared, checks,
@@ -156,6 +157,7 @@ def profile(
     whole: bool = False,
     progress: Callable[[int, int], None] | None = None,
     note: Callable[[str], None] | None = None,
+    finding: Callable[[Finding], None] | None = None,
     **launch: Never,
 ) -> Profile:
     """Count what a kernel does for C = alpha A B + beta C with random matrices.
@@ -191,6 +193,8 @@ def profile(
         A function that is called with the number of blocks that are counted, and of all blocks.
     note : callable, optional
         A function that is called with the reason, if every block is to be run without ``whole``.
+    finding : callable, optional
+        A function that is called with the first finding, as soon as it is found.
 
     Returns
     -------
@@ -220,7 +224,7 @@ def profile(
     """
     refuse_launch("profile", launch, getfullargspec(unwrap(profile)).kwonlyargs)
     target = kernel_of(target)
-    emulator = Emulator(arch_of(target, arch), progress)
+    emulator = Emulator(arch_of(target, arch), progress, finding)
     m, n, k = sizes_of(target, m, n, k)
     product = PreparedGemm.of(target, m, n, k, dtype=dtype, tile=tile, alpha=alpha, beta=beta)
     grid, block = product.geometry

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.epilogue import Epilogue
-from tilewise.numbers import gamma, roundings
+from tilewise.roundoff import gamma, roundings
 
 _MORE = 4  # roundings of the scalars and of the operands, besides those of the sum
 

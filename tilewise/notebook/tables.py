@@ -12,7 +12,7 @@ from tilewise.counted import Counters
 from tilewise.ladder.run import RunResult
 from tilewise.launch import LaunchReport
 from tilewise.lens.profile import Profile
-from tilewise.shown import Part, Shown, Table, number
+from tilewise.shown import Part, Shown, Table, number, plural
 
 USUAL = (
     "global_load_requests", "global_load_sectors", "global_store_sectors", "shared_load_requests",
@@ -136,7 +136,7 @@ class Beside(Shown):
     counters: tuple[str, ...]
 
     def _summary(self) -> str:
-        return f"{' beside '.join(self.columns)}: {len(self.counters)} counters"
+        return f"{' beside '.join(self.columns)}: {plural(len(self.counters), 'counter')}"
 
     def _parts(self) -> list[Part]:
         rows = [
@@ -235,7 +235,8 @@ class Lines(Shown):
     counters: tuple[str, ...]
 
     def _summary(self) -> str:
-        return f"{self.kernel}: {len(self.counters)} counters of {len(self.source)} lines"
+        lines = plural(len(self.source), "line")
+        return f"{self.kernel}: {plural(len(self.counters), 'counter')} of {lines}"
 
     def _parts(self) -> list[Part]:
         nothing = Counters()

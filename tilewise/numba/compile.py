@@ -19,6 +19,7 @@ from tilewise.errors import CompileError
 from tilewise.numba import linking, shared_arrays
 from tilewise.numba.packages import numba
 from tilewise.python_kernels import sources
+from tilewise.shown import plural
 
 _lock, _compiling = threading.Lock(), threading.Lock()
 _kept: WeakKeyDictionary[Any, dict[tuple[Any, ...], Compiled]] = WeakKeyDictionary()
@@ -35,7 +36,7 @@ def types_of(dispatcher: Any, values: Sequence[Any]) -> tuple[Any, ...]:
     code = dispatcher.py_func.__code__
     if len(values) != code.co_argcount:
         raise TypeError(
-            f"{dispatcher.__name__} takes {code.co_argcount} arguments, not {len(values)}"
+            f"{dispatcher.__name__} takes {plural(code.co_argcount, 'argument')}, not {len(values)}"
         )
     if dispatcher.specialized:
         return tuple(next(iter(dispatcher.overloads)))
@@ -105,7 +106,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     options, function = dispatcher.targetoptions, dispatcher.py_func
     capability = divmod(limits.compute_capability(arch), 10)
     try:
-        with _for(capability) as libraries, shared_arrays.noted():
+        with _for(capability) as libraries, shared_arrays.noted() as arrays:
             ptx, _ = cuda.compile(
                 function, types, device=False, abi="numba", lineinfo=True, output="ptx",
                 cc=capability, fastmath=options.get("fastmath", False),
@@ -114,7 +115,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
         ptx = linked(ptx, linking.needed(ptx, libraries[-1], options.get("link") or ()))
     except (errors.NumbaError, nvvm.NvvmError, NotImplementedError, CompileError) as error:
         raise CompileError(f"{function.__name__}: {error}") from error
-    ptx, shapes = shared_arrays.renamed(ptx)
+    ptx, shapes = shared_arrays.renamed(ptx, arrays)
     module = split(ptx)
     if (call := undefined(module, module.kernels[0])) is not None:
         raise CompileError(

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from tilewise.compiler.compiled import Shape
 from tilewise.numba.packages import numba
@@ -29,40 +30,82 @@ class _Array:
     line: int
     shape: Shape
 
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """The place in the source, which several arrays may have."""
+        return self.function, self.file, self.line
+
+
+class Noted(NamedTuple):
+    """An array, its number among those of its place as they were made, and how many these are."""
+
+    array: _Array
+    number: int
+    among: int
+
     def name(self) -> str:
         """Return the name of the variable that it is assigned to; empty if that is not certain."""
         try:
-            tree = ast.parse(sources.text(self.file))
+            tree = ast.parse(sources.text(self.array.file))
         except (SyntaxError, ValueError):
             return ""
-        names = {
-            target.id
+        found = [
+            (value.lineno, value.col_offset, name, _is_shared(value))
             for node in ast.walk(tree)
             if isinstance(node, ast.Assign | ast.AnnAssign)
-            and node.lineno <= self.line <= (node.end_lineno or 0)
             for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
-            if isinstance(target, ast.Name)
-        }
-        return names.pop() if len(names) == 1 else ""
+            for name, value in _assigned(target, node.value)
+            if value.lineno <= self.array.line <= (value.end_lineno or 0)
+        ]
+        if len({name for _, _, name, _ in found}) == 1:
+            return found[0][2]
+        names = [name for _, _, name, is_shared in sorted(found) if is_shared]
+        return names[self.number] if len(names) == self.among else ""
 
 
-_arrays: dict[str, _Array] = {}
-"""The arrays by their symbols, of which none is used twice."""
+def _assigned(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
+    """Yield each name that an assignment gives to an expression, with that expression."""
+    if isinstance(target, ast.Name) and value is not None:
+        yield target.id, value
+    both = ast.Tuple | ast.List
+    if isinstance(target, both) and isinstance(value, both) and len(target.elts) == len(value.elts):
+        for pair in zip(target.elts, value.elts, strict=True):
+            yield from _assigned(*pair)
+
+
+def _is_shared(value: ast.expr) -> bool:
+    return isinstance(value, ast.Call) and ast.unparse(value.func).endswith("shared.array")
+
+
+_arrays: WeakKeyDictionary[Any, dict[str, _Array]] = WeakKeyDictionary()
+"""The arrays by their symbols, of which none is used twice, for each module of Numba's code.
+
+The code of a function that kernels call is kept by Numba, and is compiled once for all of them.
+"""
 
 
 @contextmanager
-def noted() -> Iterator[None]:
-    """Note the arrays that Numba makes as it compiles."""
-    module = numba("numba.cuda.cudaimpl")
+def noted() -> Iterator[dict[str, Noted]]:
+    """Note the arrays that Numba makes as it compiles.
+
+    The yielded dictionary has at the end all arrays by their symbols, also of functions that were
+    compiled before.
+    """
+    module, found = numba("numba.cuda.cudaimpl"), dict[str, Noted]()
     make = getattr(module, "_generic_array", None)
     if make is None:
-        yield
+        yield found
         return
     module._generic_array = _noting(make)
     try:
-        yield
+        yield found
     finally:
         module._generic_array = make
+    for arrays in _arrays.values():
+        places = [array.place for array in arrays.values()]
+        for index, (symbol, array) in enumerate(arrays.items()):
+            number = places[:index].count(array.place)
+            found[symbol] = Noted(array, number, places.count(array.place))
 
 
 def _noting(make: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,7 +114,8 @@ def _noting(make: Callable[..., Any]) -> Callable[..., Any]:
         # Where another version of Numba does not say all this, arrays keep their numbers.
         with suppress(AttributeError, KeyError, TypeError):
             if given["addrspace"] == _SHARED:
-                _arrays[given["symbol_name"]] = _array(context, builder, given)
+                arrays = _arrays.setdefault(builder.module, {})
+                arrays[given["symbol_name"]] = _array(context, builder, given)
         return found
 
     return made
@@ -92,7 +136,7 @@ def _array(context: Any, builder: Any, given: Mapping[str, Any]) -> _Array:
     )  # fmt: skip
 
 
-def renamed(ptx: str) -> tuple[str, dict[str, Shape]]:
+def renamed(ptx: str, arrays: Mapping[str, Noted]) -> tuple[str, dict[str, Shape]]:
     """Return PTX whose shared arrays have the names of the source, and their shapes by symbol.
 
     A symbol is mangled as in CUDA C++, so that it names the function too: ``inner`` of Numba's
@@ -101,15 +145,15 @@ def renamed(ptx: str) -> tuple[str, dict[str, Shape]]:
     names: dict[str, str] = {}
     shapes: dict[str, Shape] = {}
     for symbol in dict.fromkeys(_SYMBOL.findall(ptx)):
-        array = _arrays.get(symbol)
-        if array is None:
+        known = arrays.get(symbol)
+        if known is None:
             continue
-        name, function = array.name(), array.function.rpartition(".")[2]
+        name, function = known.name(), known.array.function.rpartition(".")[2]
         if _IN_PTX.fullmatch(name) and _IN_PTX.fullmatch(function):
             plain = f"_ZZ{len(function)}{function}E{len(name)}{name}"
             others = (f"{plain}_{number}" for number in count())
             names[symbol] = plain if plain not in shapes else next(
                 each for each in others if each not in shapes
             )  # fmt: skip
-        shapes[names.get(symbol, symbol)] = array.shape
+        shapes[names.get(symbol, symbol)] = known.array.shape
     return _SYMBOL.sub(lambda found: names.get(found[0], found[0]), ptx), shapes

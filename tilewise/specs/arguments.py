@@ -17,6 +17,7 @@ from tilewise.compiler import Compiled, Parameter
 from tilewise.compiler.names import parameter_names, signature
 from tilewise.devices import arguments as rules
 from tilewise.devices import elements, virtual
+from tilewise.shown import plural
 from tilewise.specs.arrays import FORMS, Plan, dtype_of, is_array, plan
 from tilewise.specs.expressions import Number, UnknownNameError, evaluate, whole
 
@@ -167,7 +168,8 @@ def place_of(given: str, names: Sequence[str]) -> int | None:
 
 def said(name: str, parameter: Parameter) -> str:
     """Return a parameter in a message: ``argument x (float*)``."""
-    return f"argument {name} ({parameter.declared.lstrip('*') or f'{parameter.size} bytes'})"
+    kind = parameter.declared.lstrip("*") or plural(parameter.size, "byte")
+    return f"argument {name} ({kind})"
 
 
 def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> dict[int, str]:
@@ -181,8 +183,8 @@ def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> 
                 raise ValueError(f"{text!r} has no name, and stands behind arguments with names")
             if place >= len(names):
                 raise ValueError(
-                    f"{signature(compiled)} takes {len(names)} arguments, and {len(texts)} are "
-                    f"given: {text!r} is too many"
+                    f"{signature(compiled)} takes {plural(len(names), 'argument')}, and "
+                    f"{len(texts)} are given: {text!r} is too many"
                 )
             given[place] = text
             continue
@@ -201,7 +203,7 @@ def _matched(compiled: Compiled, names: Sequence[str], texts: Sequence[str]) -> 
     missing = [name for index, name in enumerate(names) if index not in given]
     if missing:
         raise ValueError(
-            f"{signature(compiled)} takes {len(names)} arguments; {', '.join(missing)} "
+            f"{signature(compiled)} takes {plural(len(names), 'argument')}; {', '.join(missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing"
         )
     return given
@@ -265,7 +267,7 @@ def _fixed(parameter: Parameter, text: str, what: str) -> Any:
         numbers = [float(evaluate(x, {}, what)) for x in parts]
         return np.array(numbers, dtype_of(kind, what)).tobytes()
     raise ValueError(
-        f"{what} is {text!r}; it takes a structure of {parameter.size} bytes, as "
+        f"{what} is {text!r}; it takes a structure of {plural(parameter.size, 'byte')}, as "
         "struct:FORMAT:VALUE,VALUE (as struct:if:3,2.5 for an int and a float) or hex:BYTES"
     )
 
@@ -277,7 +279,9 @@ def _packed(layout: str, values: Sequence[str], what: str) -> bytes:
     letters = re.sub(r"[\s@=<>!]|\d*x", "", layout)
     kinds = "".join(letter * int(many or 1) for many, letter in re.findall(r"(\d*)(\D)", letters))
     if len(kinds) != len(values):
-        raise ValueError(f"the format has {len(kinds)} values, and {len(values)} are given")
+        raise ValueError(
+            f"the format has {plural(len(kinds), 'value')}, and {len(values)} are given"
+        )
     return struct.pack(layout, *(
         float(evaluate(x, {}, what)) if kind in "efd" else whole(x, {}, what)
         for kind, x in zip(kinds, values, strict=True)

@@ -128,7 +128,7 @@ def plan(
     shape = extents(parts[0], names, f"{what}: its shape")
     if any(size < 0 for size in shape):
         raise ValueError(f"{what} has the shape {shape}; a size must be at least 0")
-    dtype, lanes = _of_parameter(declared)
+    dtype, lanes = _of_parameter(declared, what)
     if len(plain) == most:
         dtype, lanes = plain[-1], 1
     elif not dtype:
@@ -159,7 +159,7 @@ def plan(
         "arange": lambda: np.arange(math.prod(shape)).astype(given).reshape(shape),
         "random": lambda: _random(shape, given, drawn_from, low, high),
     }
-    if kind == "arange" and given.kind in "iu":
+    if kind == "arange":
         _held(max(math.prod(shape) - 1, 0), given, what)
     if kind == "random":
         _check_range(low, high, given, what)
@@ -202,10 +202,13 @@ def check_dtype(dtype: np.dtype[Any], declared: str, what: str, text: str) -> No
         raise TypeError(told)
 
 
-def _of_parameter(declared: str) -> tuple[str, int]:
+def _of_parameter(declared: str, what: str) -> tuple[str, int]:
     """Return the dtype that a pointer asks for, and its numbers an element."""
     if declared.endswith("**"):
-        raise ValueError(f"an array of pointers, {declared}, can't be written here")
+        raise ValueError(
+            f"{what}: an array of pointers can't be written here; it takes null, and from Python "
+            "Kernel.launch takes an array of uint64 with the addresses"
+        )
     return elements.meant(declared)
 
 
@@ -220,7 +223,15 @@ def _held(value: Number, dtype: np.dtype[Any], what: str) -> Any:
                 f"{what}: {value} does not fit {dtype}; it takes {limits.min} to {limits.max}"
             )
         return int(value)
+    check_fits(value, dtype, f"{what}: ")
     return float(value)
+
+
+def check_fits(value: Number, dtype: np.dtype[Any], whose: str = "") -> None:
+    """Raise ValueError where a finite number is infinite in a dtype of real or complex numbers."""
+    with np.errstate(over="ignore"):
+        if math.isfinite(value) and not np.isfinite(dtype.type(float(value))):
+            raise ValueError(f"{whose}{float(value):g} is beyond the largest {dtype}")
 
 
 def _check_range(low: Number | None, high: Number | None, dtype: np.dtype[Any], what: str) -> None:
@@ -229,11 +240,13 @@ def _check_range(low: Number | None, high: Number | None, dtype: np.dtype[Any], 
     if dtype.kind == "c" or dtype.kind == "b":
         raise ValueError(f"{what}: low and high are for real numbers, and its dtype is {dtype}")
     first, last = (LOW if low is None else low), (HIGH if high is None else high)
-    if not first < last:
-        raise ValueError(f"{what}: low is {float(first):g} and high is {float(last):g}")
-    if dtype.kind in "iu":
-        _held(first, dtype, what)
-        _held(last - 1, dtype, what)
+    if not (first < last and math.isfinite(first) and math.isfinite(last)):
+        raise ValueError(
+            f"{what}: low is {float(first):g} and high is {float(last):g}; low must be below high, "
+            "and both finite"
+        )
+    _held(first, dtype, what)
+    _held(last - (dtype.kind in "iu"), dtype, what)
 
 
 def _random(
@@ -273,7 +286,7 @@ def _of_file(found: re.Match[str], declared: str, what: str, is_cast: bool) -> P
         )
     wanted = found["dtype"] or found["of"] or ""
     if not wanted and is_cast:
-        wanted = _of_parameter(declared)[0]
+        wanted = _of_parameter(declared, what)[0]
     if wanted:
         array = _converted(array, dtype_of(wanted, what), what, text)
     check_dtype(array.dtype, declared, what, text)
@@ -287,6 +300,8 @@ def load(path: Path, key: str | None, what: str) -> Array:
     ------
     OSError
         If there is no such file, or it can't be read.
+    MemoryError
+        If its header says that it is larger than this machine's memory.
     ValueError
         If it holds no numbers, or none of that name.
     """
@@ -310,6 +325,8 @@ def load(path: Path, key: str | None, what: str) -> Array:
                         f"{what}: {asked}; it has {there}, as {path}:{there.split(',')[0]}"
                     )
                 loaded = loaded[key]
+    except MemoryError as error:
+        raise MemoryError(f"{what}: {path}: {error}") from None
     except (EOFError, SyntaxError, zipfile.BadZipFile, ValueError) as error:
         if str(error).startswith(what):
             raise

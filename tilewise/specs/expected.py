@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.shown import Record, element, number
+from tilewise.shown import Record, element, number, plural
 from tilewise.specs.arguments import place_of
 from tilewise.specs.arrays import Array, load
 from tilewise.specs.bounds import Precision
@@ -104,7 +104,7 @@ class Compared(Record):
                 if self.share is None
                 else f", the largest error {self.share:.2g} of what is allowed"
             )
-            told = f"right: {what}, in {number(self.elements)} elements, {self.rule}{near}"
+            told = f"right: {what}, in {plural(self.elements, 'element')}, {self.rule}{near}"
             if self.loose * _FEW >= self.elements and self.loose:
                 told += (
                     f"; in {number(self.loose)} of them the bound is as wide as the value: --rtol "
@@ -119,7 +119,7 @@ class Compared(Record):
         got = "was never written" if self.got is None else f"is {_short(self.got)}"
         allowed = f", within {self.allowed:.3g}" if self.allowed else ""
         return (
-            f"WRONG: {what}, in {number(self.wrong)} of {number(self.elements)} elements"
+            f"WRONG: {what}, in {number(self.wrong)} of {plural(self.elements, 'element')}"
             f"{first}, compared {self.rule}; the worst is {worst}, which {got} and "
             f"should be {_short(self.wanted)}{allowed}"
         )

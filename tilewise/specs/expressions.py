@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
 from typing import Any
 
-from tilewise.numbers import shortened
+from tilewise.roundoff import shortened
 
 Number = int | float | Fraction
 
@@ -57,7 +57,7 @@ FUNCTIONS: dict[str, Callable[..., Number]] = {
     "sqrt": math.sqrt, "log2": math.log2,
 }  # fmt: skip
 """The functions of expressions; ``cdiv(a, b)`` is a / b rounded up, as ``ceil(a/b)`` is."""
-_CONSTANTS: dict[str, Number] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
+CONSTANTS: dict[str, Number] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
 
 
 class UnknownNameError(ValueError):
@@ -212,8 +212,8 @@ def _value(node: ast.expr, names: Mapping[str, Number]) -> Any:
     if isinstance(node, ast.Name):
         if node.id in names:
             return names[node.id]
-        if node.id in _CONSTANTS:
-            return _CONSTANTS[node.id]
+        if node.id in CONSTANTS:
+            return CONSTANTS[node.id]
         known = ", ".join(names)
         raise UnknownNameError(
             node.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.specs.arrays import Array
+from tilewise.specs.arrays import Array, check_fits
 from tilewise.specs.bounds import ULPS, Bounded, Precision, chosen
-from tilewise.specs.expressions import parsed
+from tilewise.specs.expressions import CONSTANTS, parsed
 
 _OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -85,6 +86,8 @@ class _Reader:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             return self._literal(node.value)
         if isinstance(node, ast.Name):
+            if node.id not in self.values and node.id in CONSTANTS:
+                return self._literal(float(CONSTANTS[node.id]))
             if node.id not in self.values:
                 raise ValueError(f"{node.id} is no argument; there are {', '.join(self.values)}")
             if isinstance(self.values[node.id], Unset):
@@ -129,8 +132,10 @@ class _Reader:
         if not isinstance(value, float):
             return Bounded(value, None, self.precision)
         dtype = self.precision.dtype
-        rounded = float(dtype.type(value)) if dtype.kind in "fV" else value
-        return Bounded(value, abs(rounded - value), self.precision)
+        if dtype.kind not in "fV" or not math.isfinite(value):
+            return Bounded(value, None, self.precision)
+        check_fits(value, dtype)
+        return Bounded(value, abs(float(dtype.type(value)) - value), self.precision)
 
     def _index(self, node: ast.expr) -> Any:
         if isinstance(node, ast.Tuple):

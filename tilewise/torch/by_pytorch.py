@@ -12,6 +12,7 @@ from tilewise.arrays.call import dtypes
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import library_of
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.shown import plural
 from tilewise.torch.autocast import cast, is_under_autocast
 
 Tensor = Any
@@ -58,5 +59,5 @@ def _parted(sums: Tensor, order: str) -> tuple[Tensor, Tensor]:
     """Return the columns of gate, and those of up, of a tensor that has both."""
     columns = sums.shape[-1] if sums.ndim else 1
     if columns % 2:
-        raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+        raise ValueError(f"op(B) has {plural(columns, 'column')}, which can't be pairs")
     return own_product.parted(sums, order, columns // 2)

@@ -27,6 +27,7 @@ from tilewise.epilogue.derivative import trained
 from tilewise.epilogue.written import KEPT, read
 from tilewise.gemm.fused import MOST
 from tilewise.gemm.product import ACCUMULATORS
+from tilewise.shown import plural
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.fused import Fused, Fusing
@@ -145,7 +146,7 @@ def result_of(
     if pairs is not None and pairs != APART:
         columns = shape[-1] if b[0].ndim > 1 else 1
         if columns % 2:
-            raise ValueError(f"op(B) has {columns:,} columns, which can't be pairs")
+            raise ValueError(f"op(B) has {plural(columns, 'column')}, which can't be pairs")
         shape = (*shape[:-1], columns // 2)
     if pairs is not None and c is not None:
         raise ValueError("a product with pairs takes no C; pass it as an operand of the epilogue")

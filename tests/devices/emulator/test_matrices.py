@@ -21,7 +21,7 @@ from tilewise.errors import (
 )
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
-from tilewise.numbers import unit_roundoff
+from tilewise.roundoff import unit_roundoff
 
 pytestmark = pytest.mark.usefixtures("no_machine_code")
 
@@ -116,7 +116,7 @@ def test_infinities_and_what_is_not_a_number(launch: Launcher) -> None:
 
 
 def test_every_lane_of_the_warp_takes_part(emulator: Device, launch: Launcher) -> None:
-    with pytest.raises(BarrierError, match="20 threads reach it, not 32"):
+    with pytest.raises(BarrierError, match="20 of 32 threads reach it"):
         launch("matrices", "part_of_a_warp", 1, 32, np.zeros(32, np.float32))
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
+from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -46,59 +48,95 @@ from tilewise.cli.commands.sources import (
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
     from tilewise.ladder.rungs import Rung
+    from tilewise.launch import Finding
     from tilewise.lens.profile import Profile
 
 PATIENCE = 2.0
 """The seconds after which a run of every block is announced on standard error."""
+STUCK = 5.0
+"""The seconds without the end of a block after which that is told on standard error."""
 
 
 class _SlowRunNotice:
-    """Print once, on standard error, that every block is run, if that takes more than PATIENCE.
+    """Say on standard error, once each, that every block is run, and that no block has ended.
+
+    The first is printed after PATIENCE. The second is printed after STUCK, with the first finding,
+    which may be the reason; if that is found later, it is printed then.
 
     Parameters
     ----------
     target : str
         The kernel's name on the command line.
-    advice : str
-        How the user can limit the run.
+    fewer : str
+        How the user can have fewer blocks.
+    stops : str
+        What stops the run.
     bar : callable or None
         A function that shows the progress: the number of blocks that are done, and of all blocks.
     """
 
-    def __init__(self, target: str, advice: str, bar: Callable[[int, int], None] | None) -> None:
-        self.target, self.advice, self.bar = target, advice, bar
+    def __init__(
+        self, target: str, fewer: str, stops: str, bar: Callable[[int, int], None] | None
+    ) -> None:
+        self.target, self.fewer, self.stops, self.bar = target, fewer, stops, bar
         self.why, self.begun = "", 0.0
+        self.first: Finding | None = None
+        self.is_stuck = False
+        self.timer = Timer(STUCK, self._tell_stuck)
+        self.timer.daemon = True
+
+    def __enter__(self) -> _SlowRunNotice:
+        self.timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.timer.cancel()
 
     def note(self, why: str) -> None:
         """Begin a run of every block, for a reason."""
         self.why, self.begun = why, time.monotonic()
 
+    def found(self, finding: Finding) -> None:
+        """Keep the first finding, and print it if a block has not ended for long."""
+        if self.first is None:
+            self.first = finding
+            if self.is_stuck:
+                self._print(f"found: {finding}; {self.stops}")
+
     def progress(self, done: int, blocks: int) -> None:
         """Show the progress, and print the notice if it is due."""
+        self.timer.cancel()
+        self.is_stuck = False
         if self.bar is not None:
             self.bar(done, blocks)
         took = time.monotonic() - self.begun
         if not self.why or took < PATIENCE or done == blocks:
             return
-        print(
-            f"tilewise: profiling {self.target}: every block is run ({self.why}): {done:,} of "
-            f"{blocks:,} took {took:.0f} s, and all would take about {took * blocks / done:,.0f} "
-            f"s; {self.advice}",
-            file=sys.stderr,
+        self._print(
+            f"every block is run ({self.why}): {done:,} of {blocks:,} took {took:.0f} s, and all "
+            f"would take about {took * blocks / done:,.0f} s; {self.fewer}, and {self.stops}"
         )
         self.why = ""
 
+    def _tell_stuck(self) -> None:
+        self.is_stuck = True
+        found = "" if self.first is None else f"; found: {self.first}"
+        self._print(f"no block has ended after {STUCK:g} s{found}; {self.stops}")
 
-def _advice(kernel: Kernel | Rung, has_grid: bool) -> str:
-    """Return how the user can limit a run of every block, as a clause."""
+    def _print(self, told: str) -> None:
+        with suppress(OSError):
+            print(f"tilewise: profiling {self.target}: {told}", file=sys.stderr)
+
+
+def _stops(kernel: Kernel | Rung) -> str:
+    """Return what stops a run, as a clause."""
     from tilewise.ladder.rungs import Rung
 
-    way = f"a smaller {'--grid has' if has_grid else '-m and -n have'} fewer blocks"
     if isinstance(kernel, Rung):
-        return way
+        return "Ctrl-C stops it"
     seconds = None if kernel.limits is None else kernel.limits.seconds
     now = "" if seconds is None else f" (now after {seconds:g} s)"
-    return f"{way}, and --limit seconds=MOST stops it{now}"
+    return f"--limit seconds=MOST stops it{now}"
 
 
 def profile(
@@ -193,10 +231,14 @@ def profile(
         nsight.require()
     found = []
     for target, kernel, count in zip(targets, kernels, counts, strict=True):
-        with show.counting(f"profiling {target}") as bar:
-            slow = _SlowRunNotice(target, _advice(kernel, asked.is_there), bar)
+        fewer = f"a smaller {'--grid has' if asked.is_there else '-m and -n have'} fewer blocks"
+        with (
+            show.counting(f"profiling {target}") as bar,
+            _SlowRunNotice(target, fewer, _stops(kernel), bar) as slow,
+        ):
             found.append(count(
-                checks="collect", whole=whole, progress=slow.progress, note=slow.note
+                checks="collect", whole=whole, progress=slow.progress, note=slow.note,
+                finding=slow.found,
             ))  # fmt: skip
     compared: list[Any] = []
     if hardware:

@@ -29,6 +29,7 @@ from tilewise.cli.commands.sources import (
     Undefine,
     source,
 )
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.kernel import Kernel
@@ -263,7 +264,7 @@ def _rows(
                 total = resources.shared_bytes + shared
                 if total > place.max_shared:
                     raise ValueError(
-                        f"--shared is {shared:,} bytes, and {kernel.name} has "
+                        f"--shared is {plural(shared, 'byte')}, and {kernel.name} has "
                         f"{resources.shared_bytes:,} of its own; a block of {place.name} has at "
                         f"most {place.max_shared:,}"
                     )

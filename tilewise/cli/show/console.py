@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,16 @@ def labels(kernels: Sequence[tuple[str, str]]) -> list[str]:
             for (name, file), label in zip(kernels, found, strict=True)
         ]
     return found
+
+
+def first_error(message: str) -> str:
+    """Return the line of a compiler's message that has its first error, behind any warnings.
+
+    Of a message without one, it is the second line, or the only one.
+    """
+    lines = message.splitlines()
+    telling = (line for line in lines if re.search(r"\berror *:| is left out: ", line))
+    return next(telling, lines[min(1, len(lines) - 1)] if lines else "")
 
 
 def gflops(m: int, n: int, k: int, seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rich.padding import Padding
 from rich.text import Text
 
-from tilewise.cli.show.console import console
+from tilewise.cli.show.console import console, first_error
 from tilewise.cli.usage import with_options
 from tilewise.shown import number, plural
 
@@ -86,9 +86,8 @@ def _lines(kernel: ListedKernel, arch: str) -> list[str]:
     elif kernel.compiles:
         lines.append("compiles" if kernel.tried == kernel.name else f"compiles as {kernel.tried}")
     else:
-        told = kernel.problem.splitlines()
-        telling = (line for line in told if " error: " in line or " is left out: " in line)
-        lines.append(f"does not compile for {arch}: {with_options(next(telling, told[0]))}")
+        told = with_options(first_error(kernel.problem))
+        lines.append(f"does not compile for {arch}: {told}")
     return lines + [f"note: {with_options(note)}" for note in kernel.notes]
 
 

@@ -88,11 +88,15 @@ def resources_line(report: LaunchReport) -> str:
     resources = report.resources
     if resources.missing:
         return resources._summary()
-    shared = f"{resources.shared_bytes:,} bytes shared memory a block"
+    shared = f"{plural(resources.shared_bytes, 'byte')} shared memory a block"
     if report.launch.shared:
         shared += f" and {report.launch.shared:,} dynamic"
-    spills = f"{resources.spill_bytes:,} bytes of spills" if resources.spill_bytes else "no spills"
-    return f"{resources.registers} registers a thread, {shared}, {spills}"
+    spills = (
+        f"{plural(resources.spill_bytes, 'byte')} of spills"
+        if resources.spill_bytes
+        else "no spills"
+    )
+    return f"{plural(resources.registers, 'register')} a thread, {shared}, {spills}"
 
 
 def counters_table(counters: Counters) -> Table:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tilewise.cli.show.console import console, within
+from tilewise.cli.show.console import console, first_error, within
 from tilewise.cli.usage import with_options
 from tilewise.lens.tiles import Tile
 from tilewise.shown import extents, number, plural
@@ -28,7 +28,7 @@ def occupancy(document: Mapping[str, Any]) -> None:
     x, y, z = document["block"]
     line = f": blocks of {extents((x, y, z))} = {plural(document['threads'], 'thread')}"
     if document["dynamic_shared_bytes"]:
-        line += f", {number(document['dynamic_shared_bytes'])} bytes of dynamic shared memory"
+        line += f", {plural(document['dynamic_shared_bytes'], 'byte')} of dynamic shared memory"
     if document["dtype"] is not None:
         line += f", {document['dtype']}"
     if document["tile"] is not None:
@@ -57,7 +57,7 @@ def occupancy(document: Mapping[str, Any]) -> None:
         out.print("0 blocks: the kernel can't be launched so.")
     reasons: dict[str, list[str]] = {}
     for left in document["left_out"]:
-        why = " ".join(left["why"].splitlines()[:2])  # the first error of a compiler's message
+        why = " ".join(dict.fromkeys((left["why"].partition("\n")[0], first_error(left["why"]))))
         why = why.replace(f", and this is {left['arch']}", "")  # the rest is the same for each
         reasons.setdefault(why, []).append(left["arch"])
     for why, archs in reasons.items():

@@ -15,6 +15,7 @@ from tilewise.compiler.mangled import demangle
 from tilewise.compiler.ptx.parameters import parameters
 from tilewise.compiler.ptx.text import Split
 from tilewise.compiler.source_files import MOST_BYTES
+from tilewise.shown import plural
 from tilewise.targets import SUFFIXES
 
 _LOC = re.compile(
@@ -163,5 +164,5 @@ def _read(name: str, path: Path | None, stamp: tuple[int, int] | None) -> tuple[
     except (OSError, ValueError):
         return "", ""
     if stamp is not None and stamp[1] not in (0, found.st_size):
-        return "", f"it had {stamp[1]:,} bytes, and has {found.st_size:,} now"
+        return "", f"it had {plural(stamp[1], 'byte')}, and has {found.st_size:,} now"
     return text, "it was changed later" if made and found.st_mtime > made + _AT_ONCE else ""

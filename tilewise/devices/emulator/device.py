@@ -38,7 +38,7 @@ from tilewise.devices.emulator.threads.budget import Budget
 from tilewise.devices.emulator.threads.faults import Faults
 from tilewise.devices.emulator.threads.lanes import Geometry
 from tilewise.errors import CheckError, TilewiseError
-from tilewise.launch import Alike, Launch, LaunchReport, Module
+from tilewise.launch import Alike, Finding, Launch, LaunchReport, Module
 from tilewise.limits import NO_LIMITS
 from tilewise.places import Dim3
 
@@ -57,6 +57,8 @@ class Emulator:
         The architecture whose code it runs and whose limits hold.
     progress : callable, optional
         Called with the blocks that ran and the blocks there are.
+    finding : callable, optional
+        Called with the first finding of a launch that goes on after it.
 
     Attributes
     ----------
@@ -66,11 +68,15 @@ class Emulator:
     name = "emulator"
 
     def __init__(
-        self, arch: str = DEFAULT_ARCH, progress: Callable[[int, int], None] | None = None
+        self,
+        arch: str = DEFAULT_ARCH,
+        progress: Callable[[int, int], None] | None = None,
+        finding: Callable[[Finding], None] | None = None,
     ) -> None:
         self.arch = arch
         self.description = f"emulator of {arch}, NumPy {np.__version__}"
         self.progress = progress
+        self.finding = finding
         self._memory = GlobalMemory()
 
     def __repr__(self) -> str:
@@ -253,7 +259,7 @@ class Emulator:
             self._check_together(launch, compiled.resources, declared)
         start = time.perf_counter()
         output: list[str] = []
-        faults = Faults(launch.checks, at_first)
+        faults = Faults(launch.checks, at_first, self.finding)
         # Its list of blocks takes 16 GiB for the largest x, so it is made only where it is used.
         whole = (
             Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))

@@ -34,6 +34,7 @@ from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.places import Place
 from tilewise.precision import HALVES
+from tilewise.shown import expected_time
 
 SOURCE = SOURCES / "gemm" / "grouped_mma.cu"
 TABLES = 8  # bytes of shared memory for each group
@@ -72,7 +73,7 @@ class GroupedMma(FamilyOf[Grouped]):
         time = seconds(product, tiles, chip)
         why = (
             f"{_HOPPER.objection(product, chip)}; of its tiles these should be the fastest, "
-            f"about {time * 1e6:,.1f} µs, as a batch of groups of one size"
+            f"about {expected_time(time)}, as a batch of groups of one size"
         )
 
         def make() -> Plan:

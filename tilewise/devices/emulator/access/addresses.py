@@ -10,6 +10,7 @@ from tilewise.devices.emulator.ptx.syntax import Address, Register, Symbol
 from tilewise.devices.emulator.ptx.types import TYPE_BYTES
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 def beside_multiple(address: int, width: int) -> str:
     """Return in words how far an address is past a multiple of ``width`` bytes."""
-    return f"its address is {address % width} bytes past a multiple of {width}"
+    return f"its address is {plural(address % width, 'byte')} past a multiple of {width}"
 
 
 class Where:

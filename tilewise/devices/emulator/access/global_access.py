@@ -23,11 +23,14 @@ from tilewise.devices.emulator.memory.storage import Bytes, elements
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 
+_NEAR_NULL = 1 << 16
+"""The addresses that a null pointer with a small index has."""
 _OF_ATOMICS = {
     elections.EACH: transactions.atomic_sectors,
     elections.ONE: transactions.sectors,
@@ -243,15 +246,15 @@ class GlobalAccess:
     ) -> None:
         at = int(address[which[0]])
         owner, place = self._place(at)
-        what = "writes" if writes else "reads"
-        if kind == "out of bounds":
-            extent = f", outside it ({owner.size:,} bytes)" if place.array and owner else ""
-            message = f"{what} {self.width} bytes of global memory at {place}{extent}"
-            if place.array is None:
-                message += f" (address {at:#x})"
+        what = f"{'writes' if writes else 'reads'} {plural(self.width, 'byte')} of global memory"
+        if place.array is None or owner is None:
+            near = "a null pointer" if at == 0 else "beside a null pointer"
+            told = f"address {at:#x}" + (f", {near}" if 0 <= at < _NEAR_NULL else "")
+            message = f"{what} that belongs to no array ({told})"
         else:
-            message = (
-                f"{what} {self.width} bytes of global memory at {place}: "
-                f"{beside_multiple(at, self.width)}"
-            )
+            message = f"{what} at {place}"
+            if kind == "out of bounds":
+                message += f", outside it ({plural(owner.size, 'byte')})"
+        if kind != "out of bounds":
+            message += f": {beside_multiple(at, self.width)}"
         self.op.fault(kind, message, int(lanes.numbers[which[0]]), place, len(which) - 1)

@@ -23,6 +23,7 @@ from tilewise.devices.emulator.ptx.types import UNSIGNED
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -199,6 +200,15 @@ class SharedAccess:
         """Return an address as an element of the variable at ``start``, or of the one it is in."""
         return self.machine.shared_place(address, self.dtype.itemsize, self.width, start=start)
 
+    def _advice(self, address: int) -> str:
+        """Return how a launch gives dynamic shared memory, if a kernel reaches it without any."""
+        program, setup = self.machine.program, self.machine.setup
+        symbol, _ = program.shared_variable(address)
+        is_dynamic = bool(symbol) and program.shared_sizes.get(symbol) is None
+        if not is_dynamic or setup.dynamic_shared or setup.in_python:
+            return ""
+        return "; shared=BYTES gives a launch dynamic shared memory"
+
     def _range(self, name: str) -> tuple[int, int]:
         """Return the first byte and the end of a variable."""
         program = self.machine.program
@@ -270,12 +280,14 @@ class SharedAccess:
                 message = f"reaches {self.width} bytes of shared memory at {place}: "
                 message += beside_multiple(at, self.width)
             elif not 0 <= at <= storage.size - self.width:
-                message = f"reaches {place}, outside the block's {storage.size:,} bytes of shared "
-                message += "memory"
+                message = f"reaches {place}, outside the block's {plural(storage.size, 'byte')} of "
+                message += f"shared memory{self._advice(at)}"
             else:
                 start, end = min(self._meant, key=lambda range_: abs(range_[0] - at))
                 there, place = place, self._place(at, start)
-                message = f"reaches {place} in shared memory, outside it ({end - start:,} bytes)"
+                message = (
+                    f"reaches {place} in shared memory, outside it ({plural(end - start, 'byte')})"
+                )
                 message += f" and in {there}" if there != place else ""
             lane = int(lanes.numbers[which[0]])
             self.op.fault(kind, message, lane, place, len(which) - 1)

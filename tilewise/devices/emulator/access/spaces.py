@@ -23,6 +23,7 @@ from tilewise.devices.emulator.memory.storage import (
 )
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -294,7 +295,7 @@ class Rows:
         if wrong.any():
             which = np.flatnonzero(np.broadcast_to(wrong, lanes.count))
             at = int(np.broadcast_to(offset, lanes.count)[which[0]])
-            message = f"reaches byte {at:,} of its {storage.size:,} bytes of local memory"
+            message = f"reaches byte {at:,} of its {plural(storage.size, 'byte')} of local memory"
             if at % self.width:
                 message += f" with {self.width} bytes: {beside_multiple(at, self.width)}"
             self.op.fault(

@@ -26,6 +26,7 @@ from tilewise.devices.emulator.memory.storage import Bytes
 from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.threads.lanes import Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 from tilewise.tensor_map import PIECE
 
 if TYPE_CHECKING:
@@ -76,7 +77,9 @@ def _plain(machine: Machine, op: Op) -> None:
             size, address = int(sizes[i]), int(targets[i])
             if size % PIECE:
                 copy.fault(
-                    "misaligned", lane, f"moves {size:,} bytes, which is no multiple of {PIECE}"
+                    "misaligned",
+                    lane,
+                    f"moves {plural(size, 'byte')}, which is no multiple of {PIECE}",
                 )
                 continue
             barrier = None
@@ -129,7 +132,7 @@ def _prefetch(machine: Machine, op: Op) -> None:
                 copy.fault(
                     "misaligned",
                     lane,
-                    f"prefetches {size:,} bytes, which is no multiple of {PIECE}",
+                    f"prefetches {plural(size, 'byte')}, which is no multiple of {PIECE}",
                 )
             else:
                 _aligned(copy, lane, at, size, log.READ)

@@ -21,6 +21,7 @@ from tilewise.devices.emulator.ptx.syntax import Address, Operand
 from tilewise.devices.emulator.threads.faults import Place
 from tilewise.devices.emulator.threads.lanes import Index, Lanes
 from tilewise.devices.emulator.threads.op import Op
+from tilewise.shown import plural
 from tilewise.tensor_map import PIECE
 
 if TYPE_CHECKING:
@@ -328,7 +329,7 @@ class BulkCopy:
             self.fault("out of bounds", lane, words)
         else:
             place = self.machine.global_place(owner, address)
-            words = f"{verb} global memory at {place}, outside it ({owner.size:,} bytes)"
+            words = f"{verb} global memory at {place}, outside it ({plural(owner.size, 'byte')})"
             self.fault("out of bounds", lane, words, place)
 
     def read_global(self, lane: int, rows: GlobalRows, item: int) -> Bytes:

@@ -16,6 +16,8 @@ import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from tilewise.shown import plural
+
 _SPEC = re.compile(
     rb"%(?P<flags>[-+ #0]*)(?P<width>\*|\d+)?(?:\.(?P<precision>\d*))?"
     rb"(?P<size>hh|h|ll|l)?(?P<type>[diouxXcsfFeEgGaAp%])"
@@ -122,8 +124,8 @@ class _Arguments:
         self._position = start + size
         if self._position > len(self._data):
             raise ValueError(
-                f"calls printf with a format that asks for {size:,} bytes of arguments at offset "
-                f"{start:,}; the buffer has {len(self._data):,}"
+                f"calls printf with a format that asks for {plural(size, 'byte')} of arguments at "
+                f"offset {start:,}; the buffer has {len(self._data):,}"
             )
         self.taken.append((start, self._position))
         return self._data[start : self._position]

@@ -22,6 +22,7 @@ from tilewise.devices.emulator.ptx.modifiers import Words
 from tilewise.devices.emulator.ptx.syntax import Immediate, Operand, Vector
 from tilewise.devices.emulator.threads.lanes import WARPGROUP, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -173,7 +174,7 @@ class _Operand:
         self.op.fault(
             "out of bounds",
             f"multiplies a matrix {self.name} that reaches {place}, outside the block's "
-            f"{self.machine.shared.size:,} bytes of shared memory",
+            f"{plural(self.machine.shared.size, 'byte')} of shared memory",
             int(first[group]),
             place,
         )

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from tilewise.devices.emulator.threads.lanes import WARP, Lanes
 from tilewise.devices.emulator.threads.op import Groups, Op, Value
+from tilewise.shown import plural
 
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
@@ -168,11 +169,12 @@ class Meetings:
         around = machine.bypasses.went_around(op, absent)
         if around.any():
             gone = np.unique(absent[around])
+            count = geometry.of_one_block(gone)
+            first_gone = geometry.thread_index(int(gone[0]))
             op.fault(
                 "barrier",
-                f"waits at {op.instruction} for {geometry.of_one_block(gone):,} threads that its "
-                f"mask names and that go around it, thread {geometry.thread_index(int(gone[0]))} "
-                "the first",
+                f"waits at {op.instruction} for {plural(count, 'thread')} that its mask names and "
+                f"that {'goes' if count == 1 else 'go'} around it, thread {first_gone} the first",
                 int(waiting.lanes.numbers[who[around][0]]),
             )
         else:
@@ -180,7 +182,7 @@ class Meetings:
             op.note(
                 "barrier",
                 f"ended before {op.instruction}, whose mask names it, as "
-                f"{geometry.of_one_block(gone):,} threads of its block did",
+                f"{plural(geometry.of_one_block(gone), 'thread')} of its block did",
                 int(gone[0]),
             )
 

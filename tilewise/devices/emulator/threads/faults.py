@@ -122,6 +122,8 @@ class Faults:
     at_first : callable, optional
         In the modes ``"raise"`` and ``"strict"``, a function that is called at the first finding in
         place of raising it; :meth:`raise_found` raises all findings at the launch's end.
+    tell : callable, optional
+        A function that is called with the first finding, if the launch continues after it.
 
     Attributes
     ----------
@@ -129,8 +131,14 @@ class Faults:
         Whether the launch continues after a finding.
     """
 
-    def __init__(self, mode: str, at_first: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        mode: str,
+        at_first: Callable[[], None] | None = None,
+        tell: Callable[[Finding], None] | None = None,
+    ) -> None:
         self.mode = mode
+        self._tell = tell
         self._raises = mode in ("raise", "strict")
         self._at_first = at_first if self._raises else None
         self.continues = mode == "collect" or self._at_first is not None
@@ -218,8 +226,11 @@ class Faults:
         is_out = self.mode == "off" and _ERRORS[kind] is MemoryAccessError
         if is_out or (self._raises and self._at_first is None):
             raise _ERRORS[kind]((finding,))
-        if self._at_first is not None and len(self._found) == 1:
-            self._at_first()
+        if len(self._found) == 1:
+            if self._at_first is not None:
+                self._at_first()
+            if self._tell is not None:
+                self._tell(finding)
 
     def raise_found(self, error: TilewiseError | None = None) -> None:
         """Raise all findings, if there are any and no report will have them.

@@ -95,7 +95,8 @@ class Hopper:
 
 def _words(reading: Reading, tiling: Tiling) -> str:
     names = " and ".join("AB"[x] for x in reading.packings)
-    return f"{names} repacked; then {tiling.words}" if names else tiling.words
+    words = hopper.words_of(reading.product, tiling)
+    return f"{names} repacked; then {words}" if names else words
 
 
 def _plan(product: Product, reading: Reading, tiling: Tiling, multiprocessors: int) -> Plan:

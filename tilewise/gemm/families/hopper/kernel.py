@@ -167,10 +167,7 @@ def plan(
     """
     if words := objection(product):
         raise ValueError(f"the Hopper kernel can't take this product: {words}")
-    # With A and B swapped, the kernel computes D's transpose.
-    swapped, view = product.transposed if tiling.swapped else product, problem(product)
-    if tiling.swapped:
-        view = view.swapped
+    swapped, view = _as_computed(product, tiling)
     if words := tiling.objection(view):
         raise ValueError(f"{tiling}: {words}")
     at = cover(tiling, view.m, view.n, view.k, view.batch, multiprocessors)
@@ -239,9 +236,28 @@ def plan(
     return Plan(
         steps=tuple(steps),
         workspace=workspace,
-        chosen=f"{tiling.words}, pairs of columns" if view.pairs else tiling.words,
+        chosen=f"{_words(tiling, view, staged)}{', pairs of columns' * view.pairs}",
         why="",
     )
+
+
+def words_of(product: Product, tiling: Tiling) -> str:
+    """Return the kernel and its tiles in words, as they compute a product."""
+    if product.epilogue is None:
+        return tiling.words
+    seen, view = _as_computed(product, tiling)
+    return _words(tiling, view, _staged(seen, tiling, view))
+
+
+def _words(tiling: Tiling, view: Problem, staged: Staged | None) -> str:
+    return tiling.words if staged is None else tiling.staged_words(view.pairs)
+
+
+def _as_computed(product: Product, tiling: Tiling) -> tuple[Product, Problem]:
+    """Return the product that the kernel computes: D's transpose, with A and B swapped."""
+    if tiling.swapped:
+        return product.transposed, problem(product).swapped
+    return product, problem(product)
 
 
 class Staged(NamedTuple):

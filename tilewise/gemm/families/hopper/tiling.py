@@ -302,8 +302,15 @@ class Tiling(_Choices):
         """The kernel and its tiles in words."""
         return f"the Hopper kernel, {self}"
 
+    def staged_words(self, pairs: bool) -> str:
+        """Return the kernel and its tiles in words where it has a staged operand."""
+        return f"the Hopper kernel, {self._text(self.staged_stages(pairs)[0])}"
+
     def __str__(self) -> str:
-        words = [f"tiles of {self.block_m} x {self.block_n}", f"{self.stages} stages"]
+        return self._text(self.stages)
+
+    def _text(self, stages: int) -> str:
+        words = [f"tiles of {self.block_m} x {self.block_n}", f"{stages} stages"]
         if self.tiles > 1:
             words.append(f"clusters of {self.cluster_m} x {self.cluster_n}")
         if self.split > 1:

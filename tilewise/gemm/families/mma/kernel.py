@@ -15,6 +15,7 @@ from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Place
 from tilewise.precision import HALVES
+from tilewise.shown import expected_time
 
 SOURCE = SOURCES / "gemm" / "mma.cu"
 HEADER = SOURCES / "gemm" / "product.cuh"  # declares Product, which the kernel takes
@@ -271,7 +272,7 @@ def plan(product: Product, way: Way, overlap: bool, seconds: float) -> Plan:
         words += f", {realigned} realigned in shared memory"
     if packed:
         words = f"{packed} repacked, as the rows are not 16-byte aligned; then {words}"
-    why = f"of its tiles these should be the fastest, {seconds * 1e6:,.1f} µs"
+    why = f"of its tiles these should be the fastest, {expected_time(seconds)}"
     return Plan(tuple(steps), used, words, why)
 
 

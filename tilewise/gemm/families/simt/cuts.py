@@ -19,6 +19,7 @@ from tilewise.gemm.pieces import Piece
 from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
 from tilewise.places import ITEM_SIZES
+from tilewise.shown import expected_time
 
 # The least seconds of a product that is worth cutting, the seconds until the GPU is full again
 # after a piece, and how many times faster pieces have to be than the whole.
@@ -136,7 +137,9 @@ def _cut(product: Product, chip: Chip, rows: int, columns: int, whole: Offer) ->
     ]
     words = f"{chosen[0][1].words}; the last {' and '.join(apart)} apart: "
     words += "; ".join(f"{found.family} {found.words}" for _, found in chosen[1:])
-    why = f"in pieces it should take {seconds * 1e6:,.1f} µs, in one {whole.seconds * 1e6:.1f}"
+    why = (
+        f"in pieces it should take {expected_time(seconds)}, in one {expected_time(whole.seconds)}"
+    )
     choice = {
         "pieces": [rows, columns],
         "of": [{"family": found.family, **found.choice} for _, found in chosen],

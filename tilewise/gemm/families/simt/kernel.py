@@ -21,6 +21,7 @@ from tilewise.gemm.transpose import Transposition
 from tilewise.kernel import SOURCES, Kernel
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Place, TensorMap
+from tilewise.shown import expected_time
 
 FOLDER = SOURCES / "gemm"
 FILES = {"gemm_simt": FOLDER / "simt.cu", "gemm_dmma": FOLDER / "dmma.cu"}
@@ -124,7 +125,7 @@ def plan(choice: Choice, chip: Chip, is_swapped: bool) -> Plan:
         if made:
             names = " and ".join("BA"[x] if is_swapped else "AB"[x] for x in made)
             words = f"{names} {done}; then {words}"
-    why = f"of its tiles these should be the fastest, {choice.seconds * 1e6:,.1f} µs"
+    why = f"of its tiles these should be the fastest, {expected_time(choice.seconds)}"
     return Plan(tuple(steps), used, words, why)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewise.gemm.product import A, B, C, Operand, Product
 from tilewise.places import Place
+from tilewise.shown import expected_time
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class Sides:
 
     def why(self, seconds: float) -> str:
         """Return why the thin kernel takes the product, in words."""
-        time = f"{seconds * 1e6:,.1f} µs"
+        time = expected_time(seconds)
         return f"{self.names[0]} is read once, where it lies: it should take {time}"
 
 
