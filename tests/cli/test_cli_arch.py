@@ -65,7 +65,9 @@ SMALL = ("-m", 16, "-n", 16, "-k", 16)
         ("roofline", "persistent", *SMALL, "--on", "A100"),
         ("roofline", "persistent", *SMALL, "--on", "H200", "--arch", "sm_80"),
         ("occupancy", "persistent", "--arch", "sm_80"),
-        ("occupancy", "persistent", "--arch", "sm_90a", "--arch", "sm_80"),
+        pytest.param(
+            ("occupancy", "persistent", "--arch", "sm_90a", "--arch", "sm_80"), marks=thorough
+        ),
     ],
     ids=lambda words: " ".join(map(str, words)),
 )

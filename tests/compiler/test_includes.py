@@ -121,7 +121,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("attack", [*ATTACKS, *OPTIONS])
 @pytest.mark.parametrize("has_path", [True, False])
 def test_nothing_else_is_opened_probed_or_quoted(

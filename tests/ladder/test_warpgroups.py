@@ -129,7 +129,7 @@ def test_nothing_is_found_even_where_checks_are_strict(
     assert (found.report.findings, found.report.notes) == ((), ())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "line", "by"),
     [
@@ -169,6 +169,7 @@ def test_elements_that_threads_copy_are_fenced(emulator: Device) -> None:
             launch(Replaced(rung(name), fence, ""), a, b, emulator)
 
 
+@pytest.mark.sampled(4)
 @every
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=thorough)])
 def test_machine_code(name: str, dtype: str, tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_only_on_hopper(name: str) -> None:
             each.check_arch(arch)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @every
 def test_c_in_rows_that_are_not_aligned_is_stored_by_elements(name: str, device: Device) -> None:
     reports = []

@@ -94,6 +94,7 @@ def test_a_tour_as_it_is_watched(name: str) -> None:
     check(tour_of(trace), trace)
 
 
+@pytest.mark.sampled(2)
 @each_rung
 def test_a_tour_at_other_sizes(name: str) -> None:
     for at in odd(name):

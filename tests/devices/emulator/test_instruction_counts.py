@@ -37,7 +37,7 @@ def counted(spec: Spec) -> tilewise.Counters:
 
 
 # Quickly, some of them.
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     "spec", [spec for spec in CASES if spec.kernel == "matrix_rows"], ids=lambda spec: spec.name
 )
