@@ -82,6 +82,7 @@ def test_a_rung_for_another_architecture(words: tuple[object, ...], tilewise: Ti
     assert "error:" not in found.err
 
 
+@thorough
 def test_occupancy_leaves_out_what_cannot_run_a_rung(
     tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch
 ) -> None:

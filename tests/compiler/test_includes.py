@@ -372,6 +372,7 @@ def test_looking_for_headers_has_a_limit(folder: Path) -> None:
     assert time.process_time() - begin < 10
 
 
+@pytest.mark.thorough
 def test_a_source_is_as_large_as_a_file(folder: Path) -> None:
     most = source_files.MOST_BYTES
     for source in (" " * (most + 1), "ü" * (most // 2 + 1)):

@@ -302,7 +302,7 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
     assert runs
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("a_is_k_major", [False, True])
 @pytest.mark.parametrize("b_is_k_major", [False, True])
 @pytest.mark.parametrize(

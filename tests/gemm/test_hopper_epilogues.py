@@ -70,7 +70,7 @@ RESIDUALS = [
 ]
 
 
-@pytest.mark.sampled(22)  # each residual, as they are 5 or 6, and every other tiling
+@pytest.mark.sampled(22)  # every second or third residual, of tilings from all parts of the list
 @pytest.mark.parametrize("residual", RESIDUALS, ids=str)
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -> None:

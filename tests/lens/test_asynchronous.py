@@ -18,6 +18,7 @@ def said(name: str, block: int = 0) -> list[str]:
     return list(dict.fromkeys(step["say"] for step in steps(name, block)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "sentences"),
     [

@@ -391,6 +391,7 @@ def test_a_kernel_that_does_not_compile(ncu: Ncu) -> None:
         measure([scale(), Case(SCALE, "pair", 1, 1, ())])
 
 
+@thorough
 def test_arguments_that_do_not_fit(ncu: Ncu) -> None:
     ncu(COUNTS)
     with pytest.raises(TypeError, match="scale<int> takes 3 arguments, not 1"):

@@ -276,6 +276,7 @@ def printed(script: str) -> str:
     ).stdout
 
 
+@thorough
 def test_matrices_that_nothing_is_read_of_take_no_memory(emulator: Device) -> None:
     """C is 1.6 GB; a page of it is touched here and there."""
     script = """

@@ -203,6 +203,7 @@ extern "C" __global__ void product(const half* x, float* y) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("pitch", "conflicts"), [(16, 4), (24, 0), (64, 28)])
 @pytest.mark.usefixtures("emulator")
 def test_wmma_loads_by_ldmatrix(pitch: int, conflicts: int) -> None:
