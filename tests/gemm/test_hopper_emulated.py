@@ -194,7 +194,7 @@ def unaligned(tiling: Tiling, product: Product) -> Tiling:
     return tiling._replace(a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
 def test_variants(case: Case, tiling: Tiling) -> None:
     held = Held(case)

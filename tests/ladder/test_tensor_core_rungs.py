@@ -76,7 +76,7 @@ def test_compiled_without_spills_for_every_gpu_since_ampere(
 
 @every_tile
 @pytest.mark.parametrize("size", [(256, 256, 128), (200, 264, 72)])
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(3)
 def test_swizzled_tiles_have_no_bank_conflicts(
     each: Rung, tile: int, size: tuple[int, int, int]
 ) -> None:
