@@ -88,7 +88,10 @@ def check(tour: Tour, trace: dict[str, Any]) -> None:
     assert json.loads(json.dumps(tour.to_dict())) == tour.to_dict()
 
 
-@each_rung
+@pytest.mark.parametrize(
+    "name",
+    [x if x in (*QUICK, "specialized") else pytest.param(x, marks=thorough) for x in NAMES],
+)
 def test_a_tour_as_it_is_watched(name: str) -> None:
     trace = of_rung(name)
     check(tour_of(trace), trace)
