@@ -9,7 +9,7 @@ import pytest
 
 Values = Sequence[Hashable]
 
-IN_A_BROWSER = 6
+IN_A_BROWSER = 10
 
 
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 thorough = pytest.mark.thorough
 """Marks a test that a plain run leaves out: see ``--thorough`` in conftest.py."""
 
-QUICK, THOROUGH = 10, 40
+QUICK, THOROUGH = 6, 40
 """The number of examples that Hypothesis draws in a plain run, and with ``--thorough``."""
 
 
@@ -50,7 +50,9 @@ def is_thorough() -> bool:
 
 
 def examples(count: int, quick: int | None = None) -> settings:
-    """Return settings of ``count`` examples; in a plain run of ``quick``, by default a quarter."""
+    """Return settings of ``count`` examples; in a plain run of ``quick``, by default in
+    proportion.
+    """
     if is_thorough():
         return settings(max_examples=count)
     return settings(max_examples=-(-count * QUICK // THOROUGH) if quick is None else quick)

@@ -118,7 +118,7 @@ def copies(draw: st.DrawFn, is_store: bool = False) -> Copy:
 
 
 @pytest.mark.parametrize("name", ["load", "load_at"])
-@examples(120, quick=25)
+@examples(120, quick=12)
 @given(copy=copies())
 def test_a_load(hopper: Device, name: str, copy: Copy) -> None:
     expected = np.zeros(copy.counts, copy.array.dtype)
@@ -148,7 +148,7 @@ OPERATIONS: dict[str, Callable[[Array, Array], Array]] = {
 }  # fmt: skip
 
 
-@examples(120, quick=20)
+@examples(120, quick=12)
 @given(copy=copies(is_store=True), operation=st.sampled_from(sorted(OPERATIONS)))
 def test_a_reduction(hopper: Device, copy: Copy, operation: str) -> None:
     dtype = copy.mapped.dtype

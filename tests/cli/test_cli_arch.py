@@ -58,7 +58,9 @@ SMALL = ("-m", 16, "-n", 16, "-k", 16)
         ("roofline", "persistent", *SMALL, "--on", "A100"),
         ("roofline", "persistent", *SMALL, "--on", "H200", "--arch", "sm_80"),
         ("occupancy", "persistent", "--arch", "sm_80"),
-        ("occupancy", "persistent", "--arch", "sm_90a", "--arch", "sm_80"),
+        pytest.param(
+            ("occupancy", "persistent", "--arch", "sm_90a", "--arch", "sm_80"), marks=thorough
+        ),
     ],
     ids=lambda words: " ".join(map(str, words)),
 )
@@ -73,6 +75,7 @@ def test_a_rung_for_another_architecture(words: tuple[object, ...], tilewise: Ti
     assert "error:" not in found.err
 
 
+@thorough
 def test_occupancy_leaves_out_what_cannot_run_a_rung(
     tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch
 ) -> None:

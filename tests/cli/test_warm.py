@@ -76,6 +76,7 @@ def test_all_of_a_dtype(monkeypatch: pytest.MonkeyPatch) -> None:
     assert asked[3] > found.kernels
 
 
+@pytest.mark.thorough
 def test_other_gpus() -> None:
     found = tilewise.warm([(64, 64, 64)], dtypes=["float16"], layouts=["NN"], arch="sm_80")
     assert (found.arch, found.chip, found.kernels, found.ok) == ("sm_80", "sm_80", 1, True)

@@ -483,6 +483,7 @@ def test_lines_change_no_instruction() -> None:
     assert without.parameters == undeclared(with_lines)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["bfloat16", pytest.param("float32", marks=thorough), "float64"])
 def test_lines_change_no_instruction_of_a_product(dtype: str) -> None:
     for kernel in kernels_of(H200, [of_shape(300, 200, 500, dtype, "NT")]):

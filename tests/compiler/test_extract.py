@@ -55,6 +55,7 @@ def test_host_code_does_not_stand_in_the_way() -> None:
     assert run(HOST + "const int FACTOR = 3;\n" + SCALE + main) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "kept",
     [
@@ -83,6 +84,7 @@ def test_what_the_kernel_needs_is_kept(kept: str) -> None:
     assert run(HOST + kept + SCALE + MAIN.replace("KERNEL", "scale")) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "host",
     [
@@ -452,6 +454,7 @@ def test_limits_hold() -> None:
     assert run(HOST + "#define FACTOR 3\n" + SCALE, limits=Limits()) == 3
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "odd",
     [

@@ -121,7 +121,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("attack", [*ATTACKS, *OPTIONS])
 @pytest.mark.parametrize("has_path", [True, False])
 def test_nothing_else_is_opened_probed_or_quoted(
@@ -372,6 +372,7 @@ def test_looking_for_headers_has_a_limit(folder: Path) -> None:
     assert time.process_time() - begin < 10
 
 
+@pytest.mark.thorough
 def test_a_source_is_as_large_as_a_file(folder: Path) -> None:
     most = source_files.MOST_BYTES
     for source in (" " * (most + 1), "ü" * (most // 2 + 1)):

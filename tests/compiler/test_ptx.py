@@ -139,7 +139,9 @@ def test_static_shared_memory_is_aligned_as_it_is_placed() -> None:
 
 
 @has_assembler
-@pytest.mark.parametrize("rung", ["05_tiled", "09_thread_tile_2d"])
+@pytest.mark.parametrize(
+    "rung", ["05_tiled", pytest.param("09_thread_tile_2d", marks=pytest.mark.thorough)]
+)
 def test_the_machine_code_reaches_memory_as_nvrtcs_does(rung: str) -> None:
     macros = {"real": "float", "TILE": 16, "BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 8,
               "THREAD_M": 8, "THREAD_N": 8}  # fmt: skip
@@ -254,7 +256,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("what", BOMBS)
 def test_text_that_would_take_for_ever_does_not(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembler, "tools", tuple)  # which bounds its time by Limits

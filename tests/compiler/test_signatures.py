@@ -38,6 +38,7 @@ def declared(parameters: str, name: str = "k", before: str = "", **defines: Any)
     return tuple(each.declared for each in compiled.parameters)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("parameter", "expected"),
     [
@@ -142,6 +143,7 @@ def test_it_is_kept_on_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> N
     assert declared("int n, double* kept") == ("int", "double*")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "rung", [x for x in RUNGS if "float64" in x.dtypes][::4], ids=lambda x: x.name
 )

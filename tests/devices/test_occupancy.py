@@ -464,6 +464,7 @@ def test_a_kernel_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path
     assert "0 blocks: the kernel can't be launched so." in out
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("words", "parts"),
     [

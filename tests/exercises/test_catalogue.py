@@ -52,7 +52,7 @@ def test_an_exercise_is_whole(exercise: Exercise) -> None:
     assert not any("hidden" in test["name"] for test in shown["tests"])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @EACH
 def test_its_files_compile_and_say_what_the_exercise_launches(exercise: Exercise) -> None:
     for source in (exercise.start, exercise.solution):

@@ -75,6 +75,7 @@ def names(folder: Path) -> set[str]:
     return {x.name for x in folder.iterdir()}
 
 
+@pytest.mark.sampled(2)
 @posix
 @pytest.mark.parametrize("share", [0.3, 0.97])
 def test_killed_and_resumed_it_gives_the_same_bytes(folder: Path, share: float) -> None:

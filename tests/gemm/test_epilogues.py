@@ -10,7 +10,7 @@ import pytest
 from fused_reference import Case, drawn_epilogue, matrix, operand, run
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import examples, held
+from reference import examples, held, thorough
 
 import tilewise as tw
 from tilewise.devices import Device
@@ -75,7 +75,12 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(
-    ("family", "chip", "dtypes"), FAMILIES, ids=[f"{x[0]}-{x[2][-1]}" for x in FAMILIES]
+    ("family", "chip", "dtypes"),
+    [
+        # A quick run takes one case of each family.
+        pytest.param(*x, id=f"{x[0]}-{x[2][-1]}", marks=[thorough] * (at in (4, 5)))
+        for at, x in enumerate(FAMILIES)
+    ],
 )
 @examples(40, quick=2)
 @given(data=st.data())

@@ -29,6 +29,7 @@ def test_what_the_planner_loses(dtype: str, products: int) -> None:
     assert geometric_mean(speed for _, speed, _ in chosen) > 1.08
 
 
+@pytest.mark.thorough
 def test_a_fit_finds_what_was_changed() -> None:
     """Of ways that take what the model says, with constants that are not its own."""
     dtype = "float32"

@@ -239,7 +239,7 @@ def cases(
     )  # fmt: skip
 
 
-@examples(30, quick=4)  # nearly each has a kernel of its own to compile
+@examples(30, quick=3)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(
     case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
@@ -253,7 +253,7 @@ def test_every_choice_is_right(
     run(asked, arrays, fma.plan(choice, FEW, fma.is_swapped(asked)))
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(25)
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("a_is_k_major", [True, False])
 @pytest.mark.parametrize("b_is_k_major", [True, False])
@@ -302,7 +302,7 @@ def test_all_tiles_are_right(dtype: str, tiles: AnyTiles) -> None:
     assert runs
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("a_is_k_major", [False, True])
 @pytest.mark.parametrize("b_is_k_major", [False, True])
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def tensor_kernels(arch: str) -> list[Kernel]:
     return [x for x in Simt().kernels(chip, "float64") if x.name == "gemm_dmma"]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @every_tile
 @pytest.mark.parametrize("arch", ["sm_80", "sm_100"])
 def test_compiled_without_spills(tiles: TensorTiles, arch: str) -> None:
@@ -107,7 +107,7 @@ def test_compiled_without_spills(tiles: TensorTiles, arch: str) -> None:
 # On the emulator of compute capability 8.0
 
 
-@examples(60, quick=3)
+@examples(60, quick=2)
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(case: tuple[Product, Arrays], data: st.DataObject) -> None:
     """The emulator finds what is read or written beyond the matrices."""
@@ -136,7 +136,7 @@ def as_float64(asked: Product, arrays: Arrays) -> tuple[Product, Arrays]:
     return asked._replace(dtype="float64", out_dtype="float64", **operands), made
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @every_tile
 def test_all_tiles_are_right(tiles: TensorTiles) -> None:
     """In every layout, with rows that are 16-byte aligned or not, and k in parts."""

@@ -436,7 +436,7 @@ COMPILED: list[tuple[Tiling, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize(
     ("tiling", "changes"),
     [

@@ -194,7 +194,7 @@ def unaligned(tiling: Tiling, product: Product) -> Tiling:
     return tiling._replace(a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
 def test_variants(case: Case, tiling: Tiling) -> None:
     held = Held(case)
@@ -459,7 +459,7 @@ def test_finds_rows_stored_too_early(tmp_path: Path, out_dtype: str) -> None:
         held.execute(broken(tmp_path, plan, f"{ahead}\n            {WARP}", ahead))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("is_broken", [False, True], ids=["as it is", "broken"])
 @pytest.mark.parametrize(
     ("by_columns", "old", "new"),
@@ -492,6 +492,7 @@ def test_the_next_matrix_does_not_spread(
     assert np.isnan(second).all()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("case", "grain"),
     [

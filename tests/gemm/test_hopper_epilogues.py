@@ -72,7 +72,7 @@ RESIDUALS = [
 ]
 
 
-@pytest.mark.sampled(11)  # each residual, as they are 5 or 6, and every other tiling
+@pytest.mark.sampled(22)  # every second or third residual, of tilings from all parts of the list
 @pytest.mark.parametrize("residual", RESIDUALS, ids=str)
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -> None:
@@ -93,7 +93,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=["gelu", "residual", "tanh"])
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:

@@ -86,6 +86,7 @@ def as_packed(found: Layout) -> list[int]:
     return [found.size, found.alignment, *(number for pair in scalars for number in pair)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("file", "name", "types", "defines"), STRUCTURES)
 def test_nvrtc_lays_structures_out_likewise(
     file: str, name: str, types: dict[str, str], defines: dict[str, object]

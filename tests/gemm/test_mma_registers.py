@@ -32,7 +32,7 @@ def arch_of(capability: int) -> str:
 
 
 def every_tiles_and_capability() -> Iterator[Any]:
-    """Every fourth one of the tiles for one capability, in turn; the others are thorough.
+    """Every eighth one of the tiles for one capability, in turn; the others are thorough.
 
     For 8.6, 8.7 and 8.9 ptxas gives every one of these kernels as many registers as for 8.0. Of
     the two layouts each takes one, in turn, and rows that begin anywhere or do not; the others are
@@ -41,9 +41,9 @@ def every_tiles_and_capability() -> Iterator[Any]:
     later = (90, 100, 120)
     for at, tiles in enumerate(TILES):
         for capability in (80, 86, 87, 89, *later):
-            is_quick = at % 4 == 1 and capability == (80, *later)[at // 4 % 4]
+            is_quick = at % 8 == 1 and capability == (80, *later)[at // 8 % 4]
             for a_is_k_major, unaligned in product((True, False), (False, True)):
-                turn = at // 4 % 4
+                turn = at // 8 % 4
                 is_its_turn = (a_is_k_major, unaligned) == (turn % 2 == 0, turn in (1, 2))
                 marks = () if is_quick and is_its_turn else (thorough,)
                 layout = ("KM" if a_is_k_major else "MK") + "-unaligned" * unaligned

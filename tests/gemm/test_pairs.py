@@ -121,6 +121,7 @@ def test_every_family_answers_pairs(device: Device, family: str, data: st.DataOb
     run(case, found[0].make(), device)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", EVERY_ORDER)
 @examples(60, quick=2)
 @given(data=st.data())
@@ -157,7 +158,7 @@ SCHEDULES: dict[str, Callable[[Any], bool]] = {
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("order", EVERY_ORDER)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(16)
 def test_pairs_in_every_schedule(
     device: Device, schedule: str, order: str, by_columns: bool
 ) -> None:

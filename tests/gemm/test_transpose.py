@@ -52,6 +52,7 @@ def check(
     assert (lines[..., whole:] == MARK).all()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     ("rows", "columns"), [(1, 1), (64, 64), (65, 63), (3, 200), (200, 3), (128, 192)]

@@ -151,7 +151,7 @@ def assert_matches(found: Array, expected: Array, operation: Operation, k: int) 
     assert np.allclose(found, expected, rtol=tolerance, atol=tolerance * 10)
 
 
-@examples(1000, quick=120)
+@examples(1000, quick=40)
 @given(st.data())
 def test_every_plan_gives_the_product(data: st.DataObject) -> None:
     p, x, operation, expected, seed = data.draw(products())

@@ -22,6 +22,7 @@ def test_every_rung_of_many_blocks_is_there() -> None:
         assert row["counter"] == chosen(each, kept["rungs"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "each",
     [

@@ -90,6 +90,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
+@pytest.mark.sampled(2)
 @every
 @examples(THOROUGH, quick=2)
 @given(data=st.data())
@@ -103,6 +104,7 @@ def test_any_problem(name: str, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, case)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(
     ("m", "n", "k", "beta"),
     [
@@ -129,7 +131,7 @@ def test_nothing_is_found_even_where_checks_are_strict(
     assert (found.report.findings, found.report.notes) == ((), ())
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "line", "by"),
     [
@@ -148,6 +150,7 @@ def test_what_is_left_out_is_found(name: str, line: str, by: str, emulator: Devi
         launch(each, a, b, emulator)
 
 
+@thorough
 def test_descriptors_of_the_second_block(emulator: Device) -> None:
     """The rank above its addresses' 18 bits must not reach the descriptors' next field."""
     each = Replaced(rung("persistent"), "shared(p) & 0x3ffff;", "shared(p);")
@@ -161,6 +164,7 @@ def test_descriptors_of_the_second_block(emulator: Device) -> None:
     assert not found.correct
 
 
+@thorough
 def test_elements_that_threads_copy_are_fenced(emulator: Device) -> None:
     fence = 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");'
     a, b, _ = random_problem(130, 255, 70, "float16")
@@ -169,6 +173,7 @@ def test_elements_that_threads_copy_are_fenced(emulator: Device) -> None:
             launch(Replaced(rung(name), fence, ""), a, b, emulator)
 
 
+@pytest.mark.sampled(4)
 @every
 @pytest.mark.parametrize("dtype", ["float16", pytest.param("bfloat16", marks=thorough)])
 def test_machine_code(name: str, dtype: str, tmp_path: Path) -> None:
@@ -229,7 +234,7 @@ def test_only_on_hopper(name: str) -> None:
             each.check_arch(arch)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @every
 def test_c_in_rows_that_are_not_aligned_is_stored_by_elements(name: str, device: Device) -> None:
     reports = []

@@ -18,6 +18,7 @@ def said(name: str, block: int = 0) -> list[str]:
     return list(dict.fromkeys(step["say"] for step in steps(name, block)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "sentences"),
     [
@@ -74,6 +75,7 @@ def test_both_blocks_of_a_cluster_are_told() -> None:
     assert first == second == 12  # of 6 phases, two boxes of B each
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["warpgroup", "specialized", "persistent"])
 def test_the_step_to_begin_with_is_a_product(name: str) -> None:
     block = of_rung(name)["blocks"][0]

@@ -41,6 +41,7 @@ def by_kernel() -> Iterator[tuple[str, list[Any]]]:
         yield name, [thorough] * (name not in quick)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in by_kernel()])
 @pytest.mark.usefixtures("emulator")
 def test_every_case_counts_what_the_hardware_did(name: str) -> None:
@@ -89,6 +90,7 @@ def others() -> Iterator[Any]:
         seen.add(kind)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spec", list(others()))
 def test_kernels_that_are_no_product_compute_what_they_say(spec: Spec, device: Device) -> None:
     case = make(spec)

@@ -67,6 +67,7 @@ def test_every_case_was_measured() -> None:
     assert set(measured()) == {spec.name for spec in SPECS}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("spec", list(cases()))
 @pytest.mark.usefixtures("emulator")
 def test_counts_are_those_of_the_hardware(spec: Spec) -> None:

@@ -302,6 +302,7 @@ def test_measure(ncu: Ncu) -> None:
     assert first.metrics[METRICS["global_load_requests"][0][0]] == 1
 
 
+@thorough
 def test_the_callers_arrays_stay(ncu: Ncu) -> None:
     ncu(COUNTS)
     case = scale()
@@ -309,6 +310,7 @@ def test_the_callers_arrays_stay(ncu: Ncu) -> None:
     assert not case.args[2].any()
 
 
+@thorough
 def test_second_metrics_are_taken_where_the_first_is_not_there(ncu: Ncu) -> None:
     first, second = (names[0] for names in METRICS["shared_load_requests"])
     ncu(
@@ -351,6 +353,7 @@ def test_ncu_that_does_not_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         measure([scale()])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("launches", [True, False])
 def test_forbidden(ncu: Ncu, launches: bool) -> None:
     """Whether or not the process came to its end all the same."""
@@ -388,12 +391,14 @@ def test_a_kernel_that_does_not_compile(ncu: Ncu) -> None:
         measure([scale(), Case(SCALE, "pair", 1, 1, ())])
 
 
+@thorough
 def test_arguments_that_do_not_fit(ncu: Ncu) -> None:
     ncu(COUNTS)
     with pytest.raises(TypeError, match="scale<int> takes 3 arguments, not 1"):
         measure([Case(SCALE, "scale<int>", 1, 32, (1,), {"FIRST": 1})])
 
 
+@thorough
 def test_a_launch_that_fails(ncu: Ncu) -> None:
     """What the process says, and what Nsight Compute says to it."""
     ncu(COUNTS.replace("if status:", "print('==ERROR== Failed to profile')\nif status:"))
@@ -412,7 +417,7 @@ def test_a_process_that_dies(ncu: Ncu) -> None:
     assert str(caught.value).endswith("printed last:\nFatal Python error: Segmentation fault")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("rows", "words"),
     [

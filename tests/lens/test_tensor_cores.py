@@ -84,6 +84,7 @@ def test_float64_does_the_work_that_is_counted(device: Device, arch: str) -> Non
         assert report.counters.flops == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["sm_80", "sm_120"])
 def test_the_loop_of_mma_has_products_and_little_else(arch: str) -> None:
     compiled = tensor_cores.mma_kernel("bfloat16").compile(arch)

@@ -137,6 +137,7 @@ def test_traffic_of_square_tiles(tile: int, m: int, n: int, k: int, emulator: De
     assert report.counters.barriers == found.blocks * warps * found.phases * 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("tile", "dtype"), [(8, "float64"), (16, "float32"), (32, "float32")])
 def test_full_tiles_are_full_requests(tile: int, dtype: str, emulator: Device) -> None:
     m, n, k = 2 * tile, 3 * tile, 4 * tile

@@ -88,12 +88,16 @@ def check(tour: Tour, trace: dict[str, Any]) -> None:
     assert json.loads(json.dumps(tour.to_dict())) == tour.to_dict()
 
 
-@each_rung
+@pytest.mark.parametrize(
+    "name",
+    [x if x in (*QUICK, "specialized") else pytest.param(x, marks=thorough) for x in NAMES],
+)
 def test_a_tour_as_it_is_watched(name: str) -> None:
     trace = of_rung(name)
     check(tour_of(trace), trace)
 
 
+@pytest.mark.sampled(2)
 @each_rung
 def test_a_tour_at_other_sizes(name: str) -> None:
     for at in odd(name):
@@ -241,6 +245,7 @@ def test_a_warp_s_sectors_are_those_that_the_emulator_counted(name: str) -> None
                 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["tiled", "tiled_conflicts", "thread_tile_1d"])
 def test_totals_are_the_profile_s(name: str) -> None:
     """Of all blocks together: requests, sectors and conflicts, as the whole launch counts them."""

@@ -145,6 +145,7 @@ def test_the_run_ends_at_the_access_and_not_where_it_was_found() -> None:
     assert fault.title == "A race"
 
 
+@pytest.mark.thorough
 def test_a_race_before_a_loop_without_end() -> None:
     """The recording is cut in the loop, and the block reaches no barrier."""
     source = REVERSE.replace("__syncthreads();", "while (n) ((volatile float*)y)[0] += 1;")

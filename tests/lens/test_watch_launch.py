@@ -93,6 +93,7 @@ extern "C" __global__ void k(float* x, REAL* y) {{
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("declared", "element", "rows", "columns", "is_flat", "of_doubles"),
     [

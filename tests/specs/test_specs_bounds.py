@@ -75,6 +75,7 @@ def test_as_far_off_as_cuda_documents(name: str, kind: type[np.floating[Any]]) -
         assert not is_right(name, x, out)
 
 
+@pytest.mark.sampled(2)
 @KINDS
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_cudas_functions(name: str, kind: type[np.floating[Any]], device: Device) -> None:

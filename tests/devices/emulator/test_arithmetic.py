@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from reference import examples
+from reference import examples, is_thorough
 
 from tilewise.devices.emulator.arithmetic.resolve import resolve
 from tilewise.devices.emulator.ptx.types import DTYPES
@@ -251,9 +251,10 @@ for _mode, _byte in MODES.items():
 @pytest.mark.parametrize("name", CASES)
 def test_integer_instruction(name: str) -> None:
     inputs, output, function = CASES[name]
+    least = 40 if is_thorough() else 5
 
     @settings(examples(3, quick=2), phases=[Phase.generate])
-    @given(st.lists(st.tuples(*map(integers, inputs)), min_size=40, max_size=60))
+    @given(st.lists(st.tuples(*map(integers, inputs)), min_size=least, max_size=20 + least))
     def run(rows: list[tuple[int, ...]]) -> None:
         got = call(name, *zip(*rows, strict=True))
         for row, value in zip(rows, got, strict=True):

@@ -170,7 +170,7 @@ def opcodes(operation: str) -> list[str]:
     return ["atom"] if operation.startswith(("exch", "cas")) else ["atom", "red"]
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("space", SPACES)
 @pytest.mark.parametrize("operation", ALL)
 def test_a_place_of_its_own(device: Device, operation: str, space: str) -> None:

@@ -45,7 +45,7 @@ def run(body: str, limits: Limits | None, blocks: int = 2, checks: str = "raise"
         raise
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("what", ENDLESS)
 @pytest.mark.parametrize(
     ("limits", "limit"),
@@ -95,6 +95,7 @@ def test_a_launch_within_its_limits_is_as_without() -> None:
         run(body, Limits(output=len(without.output) - 1))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "body",
     [

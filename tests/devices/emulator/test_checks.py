@@ -308,6 +308,7 @@ def test_off_still_keeps_to_the_arrays(launch: Launcher) -> None:
         launch("faults", "read_past", 2, 64, 100, floats(100), floats(100), checks="off")
 
 
+@pytest.mark.thorough
 def test_off_still_ends_a_lock_that_nobody_opens(emulator: Device) -> None:
     source = """
     extern "C" __global__ void k(int* lock, float* x) {

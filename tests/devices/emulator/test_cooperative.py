@@ -194,6 +194,7 @@ def test_profiles_and_recordings(emulator: Device) -> None:
     assert whole.counters == found.counters
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("checks", ["raise", "collect", "off"])
 def test_a_profile_of_blocks_that_wait(emulator: Device, checks: str) -> None:
     args = (3, np.zeros(1, np.int32), np.zeros(192, np.int32))

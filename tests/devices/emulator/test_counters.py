@@ -69,6 +69,7 @@ def test_requests_need_an_active_lane(
     assert (c.global_store_requests, c.global_store_sectors) == (requests, sectors)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("of", "size"),
     [("unsigned char", 1), ("short", 2), ("float", 4), ("float2", 8), ("double", 8),

@@ -75,12 +75,13 @@ def counted(
     return c.global_atomic_requests, c.global_atomic_sectors, report.counted_as
 
 
-@pytest.mark.parametrize("arch", some(ARCHITECTURES, 3))
+@pytest.mark.parametrize("arch", some(ARCHITECTURES, 2))
 def test_adding_one_to_one_place_is_one_lanes(arch: str) -> None:
     assert counted("atomicAdd(c, 1)", arch=arch) == (WARPS, ONE, "machine code")
     assert counted("y[i] = atomicAdd(c, 1)", arch=arch) == (WARPS, ONE, "machine code")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("statement", "sectors"), WHICH)
 def test_which_are_one_lanes(statement: str, sectors: int) -> None:
     _, found, counted_as = counted(statement)

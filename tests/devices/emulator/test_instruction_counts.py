@@ -37,7 +37,7 @@ def counted(spec: Spec) -> tilewise.Counters:
 
 
 # Quickly, some of them.
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(14)
 @pytest.mark.parametrize(
     "spec", [spec for spec in CASES if spec.kernel == "matrix_rows"], ids=lambda spec: spec.name
 )
@@ -203,6 +203,7 @@ extern "C" __global__ void product(const half* x, float* y) {
 """
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("pitch", "conflicts"), [(16, 4), (24, 0), (64, 28)])
 @pytest.mark.usefixtures("emulator")
 def test_wmma_loads_by_ldmatrix(pitch: int, conflicts: int) -> None:

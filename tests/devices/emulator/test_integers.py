@@ -304,7 +304,7 @@ def test_128_bits(device: Device, arch: str, drawn: list[tuple[int, int]]) -> No
     assert_same(actual, expected)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("s", [-(2**63), 2**63 - 1, -1, 12345])
 @pytest.mark.parametrize("t", [2, -2, 3, -(2**63)])

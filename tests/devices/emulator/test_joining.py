@@ -125,6 +125,7 @@ def compiled_together(arch: str) -> Compiled:
     return compiler.compile("#line 1\n".join(kernels), "tiled", arch=arch)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("at", range(len(PLACES)))
 def test_arrays_lie_one_after_another(at: int) -> None:
     arch, *_, expected = PLACES[at]
@@ -150,6 +151,7 @@ def test_tiled_kernels(at: int) -> None:
     assert found == {width: number * copies for width, number in loads.items()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("arch", ["sm_90a", "sm_120", "sm_80", "sm_75", "sm_100"])
 def test_architectures_join_alike(arch: str) -> None:
     compiled = compiled_together(arch)

@@ -88,6 +88,7 @@ def by_cluster(x: Array, cluster: Dim3, grid: Dim3) -> Array:
     return x.transpose(0, 2, 4, 1, 3, 5, 6).reshape(-1, cx * cy * cz, *tail)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cluster", "grid"), SHAPES)
 def test_numbers(launch: Launcher, cluster: Dim3, grid: Dim3) -> None:
     blocks = int(np.prod(grid))

@@ -48,7 +48,7 @@ def test_what_decides_is_computed(name: str) -> None:
     assert left_out(NEEDED[name]) == 0
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TILED)
 def test_the_counts_are_the_same(name: str, dtype: str) -> None:
@@ -73,6 +73,7 @@ def test_the_counts_are_the_same(name: str, dtype: str) -> None:
     assert (results[1] == 40.5).any() == is_computed
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [x.name for x in RUNGS if "float16" in x.dtypes])
 def test_products_by_tensor_cores_are_left_out(name: str) -> None:
     """Nothing is decided by what they give."""

@@ -48,6 +48,7 @@ def launch(emulator: Device, body: str, grid: int = 1, **options: Any) -> Launch
     return Kernel(source, "k").launch(grid, 64, args, device=emulator, **options)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("body", "error", "words"),
     [

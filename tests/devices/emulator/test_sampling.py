@@ -61,7 +61,7 @@ def product(
     return both(each.kernel(dtype, tile), grid, block, *args)
 
 
-@examples(25, quick=3)
+@examples(25, quick=2)
 @given(
     st.sampled_from(TILED), *(st.integers(1, 60) for _ in "mnk"),
     st.sampled_from(["float32", "float64"]), st.integers(0, 4),
@@ -77,7 +77,7 @@ def test_the_ladder(
     product(name, m, n, k, dtype, tile, pads, beta)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", TILED)
 def test_there_are_four_kinds_of_blocks(name: str) -> None:
     tile = 16 if 16 in rung(name).tiles else rung(name).tiles[0]
@@ -377,7 +377,7 @@ def test_strides(n: int, stride: int, blocks: int) -> None:
     both(Kernel(SOURCE, "strided"), (blocks,), (32,), n, stride, floats(n * stride), floats(n))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "grid", "block", "args", "kinds"),
     [

@@ -128,6 +128,7 @@ extern "C" __global__ void k(TYPE* x) {
 }"""
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("type", "component", "spelled"),
     [

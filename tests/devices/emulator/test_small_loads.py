@@ -195,6 +195,7 @@ extern "C" __global__ void k(const int* a, int* out) {
 )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("right", "wrong", "kind"),
     [

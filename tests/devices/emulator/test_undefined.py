@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from hardware import carries, instructions, meaning, operands
-from reference import KERNELS, Array, Launcher, assert_same, thorough
+from reference import KERNELS, Array, Launcher, assert_same, some, thorough
 
 from tilewise.devices import Device
 from tilewise.devices.emulator.arithmetic.resolve import resolve
@@ -193,7 +193,7 @@ def test_a_bit_field_may_be_set_before_anything_was_written(emulator: Device) ->
         Kernel(source, "k").launch(1, 1, (2, out), device=emulator)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", some(range(3), 1))
 def test_undefined_bits_change_nothing_that_is_called_defined(seed: int) -> None:
     """For every arithmetic instruction: other values of them leave all other bits as they are."""
     wrong = []

@@ -218,7 +218,7 @@ def numbers(x: Array, type_: str) -> Array:
     return x.astype(np.float64)
 
 
-@examples(300, quick=15)
+@examples(300, quick=8)
 @given(case=cases())
 def test_a_product(device: Device, case: Case) -> None:
     a, b, c = matrices(case)
@@ -332,7 +332,7 @@ def test_what_lanes_hold(device: Device, role: str, shape: str, layout: str) -> 
 # Counts
 
 
-@examples(60, quick=3)
+@examples(60, quick=2)
 @given(case=cases(), arch=st.sampled_from(["sm_80", "sm_90a"]))
 def test_accesses_are_those_of_the_machine_code(emulator: Device, case: Case, arch: str) -> None:
     """As many shared and global ones, of one width each, as ptxas makes of one instruction."""
