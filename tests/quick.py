@@ -15,10 +15,11 @@ IN_A_BROWSER = 10
 def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
     """Return the tests that a quick run takes, in their order.
 
-    Tests that are marked ``thorough`` are left out. A test with ``sampled(every)`` runs one in
-    ``every`` cases. A test with a product of several ``parametrize`` runs so many cases that each
-    value of each ``parametrize`` occurs; other tests run all cases. Of a file's tests that need a
-    browser, which takes a second for each page, one in :data:`IN_A_BROWSER` runs.
+    Tests and cases that are marked ``thorough`` are left out. Of the other cases of a test with
+    ``sampled(every)``, the first of each ``every`` runs. A test with a product of several
+    ``parametrize`` runs so many cases that each value of each ``parametrize`` occurs; other tests
+    run all cases. Of a file's tests that need a browser, which takes a second for each page, one in
+    :data:`IN_A_BROWSER` runs.
     """
     tests: dict[str, list[pytest.Item]] = {}
     places = {}
@@ -40,11 +41,9 @@ def chosen(items: Iterable[pytest.Item]) -> list[pytest.Item]:
 
 def _of_a_test(cases: list[pytest.Item]) -> list[pytest.Item]:
     sampled = cases[0].get_closest_marker("sampled")
-    if sampled is not None:
-        cases = cases[:: sampled.args[0]]
     cases = [item for item in cases if "thorough" not in item.keywords]
     if sampled is not None:
-        return cases
+        return cases[:: sampled.args[0]]
     return [cases[at] for at in covering([_values(item) for item in cases])]
 
 

@@ -50,8 +50,9 @@ def is_thorough() -> bool:
 
 
 def examples(count: int, quick: int | None = None) -> settings:
-    """Return settings of ``count`` examples; in a plain run of ``quick``, by default in
-    proportion.
+    """Return settings of ``count`` examples, or of ``quick`` in a plain run.
+
+    By default, a plain run draws QUICK / THOROUGH of them.
     """
     if is_thorough():
         return settings(max_examples=count)

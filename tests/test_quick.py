@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from quick import covering
+from quick import chosen, covering
 from reference import is_thorough, some
 
 
@@ -42,3 +44,20 @@ def test_some_of_the_values() -> None:
     assert some(values, 3) == (values if is_thorough() else [0, 4, 9])
     assert some(values, 1) == (values if is_thorough() else [0])
     assert some(values, 20) == values
+
+
+class Case:
+    """A case of a test, of which every third is marked thorough."""
+
+    def __init__(self, at: int) -> None:
+        self.nodeid, self.keywords = f"test.py::test[{at}]", {"thorough"} if at % 3 == 0 else set()
+
+    def get_closest_marker(self, name: str) -> Any:
+        return pytest.mark.sampled(3).mark if name == "sampled" else None
+
+
+def test_one_of_so_many_cases_that_are_not_thorough() -> None:
+    """At least one is left, wherever the thorough ones stand."""
+    cases: list[Any] = [Case(at) for at in range(12)]
+    assert [cases.index(each) for each in chosen(cases)] == [1, 5, 10]
+    assert chosen(cases[:2]) == cases[1:2]

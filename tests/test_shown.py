@@ -21,7 +21,7 @@ from tilewise.launch import Finding, LaunchReport
 from tilewise.lens.roofline import bound, find
 from tilewise.lens.trace import record
 from tilewise.lens.watch import Watch
-from tilewise.shown import WIDTH, Shown, Table, element, folded, index_of, named_type
+from tilewise.shown import WIDTH, Shown, Table, element, expected_time, folded, index_of, named_type
 from tilewise.tune import Timed, Tuned
 from tilewise.warm import Warmed
 
@@ -32,6 +32,22 @@ KERNEL = tilewise.Kernel(
     "    if (threadIdx.x < n) x[threadIdx.x] *= 2;\n}\n",
     "twice",
 )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (4.24e-6, "4.2 µs"),
+        (9.9999e-3, "9,999.9 µs"),
+        (9.99999999e-3, "10.000 ms"),
+        (0.01041, "10.410 ms"),
+        (0.01044, "10.440 ms"),
+        (9.9999999, "10.000 s"),
+        (1234.5, "1,234.500 s"),
+    ],
+)
+def test_an_expected_time_compares_with_others(seconds: float, shown: str) -> None:
+    assert expected_time(seconds) == shown
 
 
 def launched() -> LaunchReport:

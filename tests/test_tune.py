@@ -108,7 +108,7 @@ def test_explains_the_emulator() -> None:
         "on            the emulator",
         "by            the general kernel, tiles of 64 x 64",
         "why           no other family takes it: this is no Hopper GPU; this is no GPU of",
-        "              compute capability 8.0 or above, by whose rates tiles are chosen",
+        "              compute capability 8.0 or above, whose rates the planner needs",
         "launches      gemm_general: grid 1, 256 threads a block",
         "workspace     none",
         "copied first  a and b to the emulator, and the result back",
@@ -238,6 +238,8 @@ def test_an_argument_that_there_is_not_names_explain() -> None:
     a = np.ones((2, 2))
     with pytest.raises(TypeError, match=r"explain\(\) got an unexpected keyword argument 'gpus'"):
         explain(a, a, gpus="h200")
+    with pytest.raises(TypeError, match=r"explain\(\) got an unexpected keyword argument 'gpus'"):
+        explain(a, a, offsets=np.array([2]), gpus="h200")
 
 
 def test_launches_and_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,13 +391,13 @@ def test_arrays_are_explained_for_a_gpu_that_is_not_here() -> None:
 def test_an_emulator_has_no_rates() -> None:
     a = np.ones((64, 64), np.float32)
     found = explain(a, a, device=emulator("sm_80"))
-    assert "no GPU of compute capability 8.0 or above, by whose rates tiles" in found.why
+    assert "no GPU of compute capability 8.0 or above, whose rates the planner needs" in found.why
 
 
 def test_a_gpu_without_rates_is_no_emulator() -> None:
     a = np.ones((64, 64), np.float32)
     found = explain(a, a, gpu="t4")
-    assert "no GPU of compute capability 8.0 or above, by whose rates tiles" in found.why
+    assert "no GPU of compute capability 8.0 or above, whose rates the planner needs" in found.why
     assert "emulator" not in str(found)
 
 

@@ -96,7 +96,7 @@ def explain(
     on            the emulator
     by            the general kernel, tiles of 64 x 64
     why           no other family takes it: this is no Hopper GPU; this is no GPU of
-                  compute capability 8.0 or above, by whose rates tiles are chosen
+                  compute capability 8.0 or above, whose rates the planner needs
     launches      gemm_general: grid 1, 256 threads a block
     workspace     none
     copied first  a and b to the emulator, and the result back
@@ -112,7 +112,7 @@ def explain(
         for name, is_given in excluded.items():
             if is_given:
                 raise ValueError(f"{name} is given, and offsets; grouped_matmul has no {name}")
-        function = grouped.traced(epilogue, operands)
+        function = grouped.traced(epilogue, operands, caller="explain")
         return _of_groups(
             grouped.check(a, b, offsets, out, out_dtype, device, function), device, gpu
         )

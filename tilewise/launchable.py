@@ -173,6 +173,7 @@ class Launchable(ABC):
             If an argument has a wrong value; or if the kernel has limits and the launch is on a GPU
             without ``isolated``, because only the end of its process can stop it there.
         TypeError
+            If an argument is of another type, or a flag is neither True nor False.
         """
         if checks not in CHECKS:
             raise ValueError(f"checks is {checks!r}; it takes one of {', '.join(CHECKS)}")

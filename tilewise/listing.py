@@ -100,7 +100,7 @@ def list_kernels(
     ParserMissingError
         If the parser is not installed.
     TypeError
-        If ``paths`` is neither a path nor several.
+        If ``paths`` is neither a path nor an iterable of paths.
     ValueError
         If the only file is not text or is PTX that can't be read, if there is no kernel called
         ``name``, or if NVRTC does not know ``arch``.

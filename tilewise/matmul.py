@@ -121,7 +121,8 @@ def matmul(
     Raises
     ------
     TypeError
-        If the arrays are of different libraries or dtypes, or of a dtype that is not supported.
+        If the arrays are of different libraries or dtypes, or of a dtype that is not supported, or
+        if a flag is neither True nor False.
     TraceError
         If the epilogue does what no kernel can do; it is a TypeError.
     ValueError

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.precision import limits_of
-
-_LONG = 10**30  # more digits tell a reader nothing
+from tilewise.shown import shortened
 
 
 def unit_roundoff(dtype: npt.DTypeLike) -> float:
@@ -83,10 +82,3 @@ def scalar(value: float, dtype: npt.DTypeLike, what: str) -> float:
             f"{what} is {shortened(value)}; it must be finite as {np.dtype(dtype).name}"
         )
     return rounded
-
-
-def shortened(value: object) -> str:
-    """Return a number for a message; for an integer of many digits, its size in bits."""
-    if isinstance(value, int) and abs(value) >= _LONG:
-        return f"an integer of {value.bit_length():,} bits"
-    return str(value)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 WIDTH = 80
+_LONG = 10**30  # more digits tell a reader nothing
 PLACES = {"gpu": "GPU", "emulator": "emulator"}
 """The names of the devices in texts."""
 
@@ -162,11 +163,12 @@ def duration(seconds: float) -> str:
 
 
 def expected_time(seconds: float) -> str:
-    """Return the time that a model expects, with so many digits that it compares with others."""
-    for most, scale, unit in ((1e-2, 1e-6, "µs"), (10.0, 1e-3, "ms")):
-        if seconds < most:
-            return f"{seconds / scale:,.1f} {unit}"
-    return f"{seconds:,.1f} s"
+    """Return the time that a model expects, with enough digits to compare it with others."""
+    if round(seconds, 7) < 1e-2:
+        return f"{seconds / 1e-6:,.1f} µs"
+    if round(seconds, 6) < 10:
+        return f"{seconds / 1e-3:,.3f} ms"
+    return f"{seconds:,.3f} s"
 
 
 def extents(sizes: Sequence[int]) -> str:
@@ -187,6 +189,13 @@ def named_type(value: Any) -> str:
 def plural(count: int, thing: str) -> str:
     """Return a count with its noun: ``1 block``, ``2 blocks``."""
     return f"{count:,} {thing}" + ("" if count == 1 else "s")
+
+
+def shortened(value: object) -> str:
+    """Return a number for a message; for an integer of many digits, its size in bits."""
+    if isinstance(value, int) and abs(value) >= _LONG:
+        return f"an integer of {value.bit_length():,} bits"
+    return str(value)
 
 
 def element(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from operator import index
+from typing import SupportsIndex
 
 from tilewise.shown import plural
 
@@ -33,11 +34,13 @@ def parse(given: int | str, what: str = "memory") -> int:
     ValueError
         If it has another form, or is not above 0.
     """
-    is_number = hasattr(given, "__index__") and not isinstance(given, bool)
-    if not (is_number or isinstance(given, str)):
+    if isinstance(given, bool) or not isinstance(given, str | SupportsIndex):
         raise TypeError(f"{what} is {given!r}; it takes bytes, or a size as '4GB' or '512MiB'")
     if not isinstance(given, str):
-        size = index(given)
+        try:
+            size = index(given)
+        except TypeError:  # an array of several
+            raise TypeError(f"{what} is {given!r}; it takes one integer") from None
     else:
         found = _FORM.fullmatch(given)
         unit = UNITS.get(found[2].upper()) if found else None

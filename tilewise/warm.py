@@ -154,8 +154,8 @@ def warm(
     ValueError
         If a size, a number of groups, a dtype, a layout or the architecture is not a valid one.
     TypeError
-        If a size or a number of groups is not an integer, or ``sizes`` or ``groups`` has none of
-        them.
+        If a size or a number of groups is not an integer, or ``sizes`` or ``groups`` is not
+        iterable.
     OSError
         If the cache can't be written.
     DeviceUnavailableError

@@ -161,7 +161,7 @@ def test_a_size_that_is_none_is_told(size: Any) -> None:
         tilewise.warm([size], dtypes=["float64"])
 
 
-def test_no_sizes_and_no_groups_are_told() -> None:
+def test_sizes_that_are_not_iterable() -> None:
     with pytest.raises(TypeError, match=r"sizes is 8; it takes products, as in \[\(m, n, k\)\]"):
         tilewise.warm(8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"groups is 8; it takes numbers of groups, as in \[8\]"):

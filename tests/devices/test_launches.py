@@ -208,10 +208,11 @@ def test_a_grid_that_is_none(grid: Any, kind: type[Exception], told: str, device
 
 
 @pytest.mark.parametrize("name", ["counts", "isolated", "cooperative", "global_races"])
-def test_a_flag_that_is_none(name: str, device: Device) -> None:
+def test_a_flag_that_is_no_bool(name: str, device: Device) -> None:
     kernel, flag = Kernel(NO_ARGUMENTS, "nothing"), {name: "no"}
     with pytest.raises(TypeError, match=f"{name} is 'no'; it takes True or False"):
         kernel.launch(1, 1, (), device=device, **flag)  # type: ignore[arg-type]
+    kernel.launch(1, 1, (), device=device, **{name: 0})  # type: ignore[arg-type]
 
 
 def test_limits_of_the_hardware(device: Device) -> None:

@@ -141,7 +141,7 @@ def test_an_error_leaves_nothing_behind(gpu: FakeGpu, function: str) -> None:
     assert driver.cuMemHostUnregister.call_count == called["cuMemHostRegister"]
     assert driver.cuMemFree.call_count == called["cuMemAlloc"] == 1
     assert driver.cuStreamDestroy.call_count == called["cuStreamCreate"]
-    gc.collect(1)  # the error's traceback refers to some; what was made long ago stays
+    gc.collect(1)  # the error's traceback refers to some; older generations need no collection
     assert driver.cuEventDestroy.call_count == called["cuEventCreate"]
 
 

@@ -139,7 +139,7 @@ def test_threads_end_if_their_pools_beginning_is_interrupted(
         with pytest.raises(KeyboardInterrupt):
             Copiers(16)
         assert len(copying()) == len(before) + at + after
-    gc.collect(1)  # the error's traceback referred to the pool; what was made long ago stays
+    gc.collect(1)  # the error's traceback referred to the pool; older generations need none
     assert_soon(lambda: copying() == before)
 
 

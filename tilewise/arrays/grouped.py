@@ -66,11 +66,15 @@ class GroupedCall(NamedTuple):
         )  # fmt: skip
 
 
-def traced(epilogue: Callable[..., Any] | None, operands: Mapping[str, Any]) -> Asked | None:
-    """Trace a call's epilogue; return None if there is none."""
+def traced(
+    epilogue: Callable[..., Any] | None,
+    operands: Mapping[str, Any],
+    caller: str = "grouped_matmul",
+) -> Asked | None:
+    """Trace a call's epilogue; return None if there is none. ``caller`` is for messages."""
     if epilogue is None and not operands:
         return None
-    return asked(epilogue, operands, taken=TAKEN, caller="grouped_matmul")
+    return asked(epilogue, operands, taken=TAKEN, caller=caller)
 
 
 def check(

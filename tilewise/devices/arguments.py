@@ -13,8 +13,7 @@ from tilewise.devices.extents import extent
 from tilewise.masked import is_masked
 from tilewise.places import Encode, TensorMap
 from tilewise.pointer import Pointer
-from tilewise.roundoff import shortened
-from tilewise.shown import named_type, plural
+from tilewise.shown import named_type, plural, shortened
 from tilewise.tensor_map import MappedArray
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tilewise.gemm.product import Product
 from tilewise.gemm.steps import Plan
 from tilewise.kernel import Kernel
 
-NO_RATES = "this is no GPU of compute capability 8.0 or above, by whose rates tiles are chosen"
+NO_RATES = "this is no GPU of compute capability 8.0 or above, whose rates the planner needs"
 """The objection of a family that chooses by a GPU's rates, on a device that has none."""
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Container, Mapping
 from fractions import Fraction
 from typing import Any
 
-from tilewise.roundoff import shortened
+from tilewise.shown import shortened
 
 Number = int | float | Fraction
 

@@ -236,7 +236,7 @@ def plan(
     return Plan(
         steps=tuple(steps),
         workspace=workspace,
-        chosen=f"{_words(tiling, view, staged)}{', pairs of columns' * view.pairs}",
+        chosen=_words(tiling, view, staged) + (", pairs of columns" if view.pairs else ""),
         why="",
     )
 
@@ -254,7 +254,7 @@ def _words(tiling: Tiling, view: Problem, staged: Staged | None) -> str:
 
 
 def _as_computed(product: Product, tiling: Tiling) -> tuple[Product, Problem]:
-    """Return the product that the kernel computes: D's transpose, with A and B swapped."""
+    """Return what the kernel computes: that of D's transpose if the tiling swaps A and B."""
     if tiling.swapped:
         return product.transposed, problem(product).swapped
     return product, problem(product)

@@ -46,9 +46,12 @@ class Table:
         self.processors, self.ones = np.array(float(multiprocessors)), np.array(1.0)
         self.view = np.array(views, np.int64)
         numbers = [
-            (*x[:6], x.ping_pong, *_of_tile(x[0], x[1], x.a_unaligned, x.b_unaligned, x.ping_pong))
+            (
+                x.block_m, x.block_n, x.cluster_m, x.cluster_n, x.split, x.stream_k, x.ping_pong,
+                *_of_tile(x.block_m, x.block_n, x.a_unaligned, x.b_unaligned, x.ping_pong),
+            )
             for x in self.tilings
-        ]
+        ]  # fmt: skip
         columns = np.fromiter(chain.from_iterable(numbers), np.float64).reshape(-1, 12).T
         (
             self.block_m, self.block_n, self.cluster_m, self.cluster_n, self.split, stream_k,
@@ -156,8 +159,8 @@ class Depth(NamedTuple):
     most_splits : array
         The most clusters that k has enough steps for, and that may divide a tile of the last wave.
     most_tiles : array
-        The most tiles for which the tiling is worth comparing; negative if it divides k into parts
-        that are too small.
+        The most tiles for which the tiling is worth comparing; -1 excludes the tiling, because it
+        divides k into parts that are too small.
     """
 
     k_steps: Array
