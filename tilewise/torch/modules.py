@@ -114,7 +114,7 @@ def _class_of(kind: Any, pattern: Pattern) -> Any:
 
     @constant_in_graphs
     def is_as_read() -> bool:
-        """Return whether ``forward``, and the activation that it calls, are those that were read."""
+        """Return whether ``forward``, and the activation that it calls, are those once read."""
         return kind.forward is written and (
             not pattern.function or names_activation(pattern, space)
         )
