@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import weakref
@@ -230,6 +231,63 @@ def test_a_pickled_mlp_whose_source_has_changed(
     x = torch.randn(2, 8)
     wanted = models.Branching.forward(again, x)
     torch.testing.assert_close(again(x), wanted)
+
+
+@pytest.mark.parametrize("change", ["partial", "call"])
+def test_a_pickled_mlp_whose_class_has_changed(
+    torch: Any, tw: Any, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a later version ``forward`` is no function, or the class has a ``__call__`` of its own."""
+    ours = models.Up()
+    tw.replace_linears(ours)
+    saved = pickle.dumps(ours)
+    del ours
+    gc.collect()  # the class goes, too, as in a process of its own
+    if change == "partial":
+        monkeypatch.setattr(models.Up, "forward", functools.partial(torch.neg))
+    else:
+        monkeypatch.setattr(models.Up, "__call__", lambda _, x: -x, raising=False)
+    again = pickle.loads(saved)
+    assert type(again) is models.Up
+    x = torch.randn(2, 8)
+    torch.testing.assert_close(again(x), -x)
+
+
+def test_an_inherited_call_of_ones_own(torch: Any, tw: Any) -> None:
+    """A ``__call__`` of a base class may do more than call ``forward``."""
+    ours = models.Called()
+    theirs = copy.deepcopy(ours)
+    assert tw.replace_linears(ours).fused == {}
+    x = torch.randn(2, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_a_copy_of_an_mlp_whose_activation_has_a_hook(
+    torch: Any, tw: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hooks come and go: the copy is one MLP as soon as it has none."""
+    ours = models.Gated()
+    tw.replace_linears(ours)
+    ours.act_fn.register_forward_hook(_ignored)
+    seen = counted(monkeypatch)
+    for again in (copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+        seen.clear()
+        x = torch.randn(2, 8)
+        wanted = again(x)
+        assert not any(seen)
+        again.act_fn._forward_hooks.clear()
+        torch.testing.assert_close(again(x), wanted)
+        assert any(seen)
+    assert tw.replace_linears(_hooked(models.Gated())).fused == {}
+
+
+def _ignored(*_: Any) -> None:
+    """Do nothing; a hook that can be pickled."""
+
+
+def _hooked(model: Any) -> Any:
+    model.act_fn.register_forward_hook(_ignored)
+    return model
 
 
 def test_a_class_of_ones_own_state(torch: Any, tw: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -127,6 +128,71 @@ def test_a_group_sees_no_other_rows(torch: Any, tw: Any) -> None:
     y = torch.func.vmap(lambda x: tw.grouped_matmul(x, w, torch.tensor([1, 3])))(x[None])[0]
     assert y[0].isnan().all()
     torch.testing.assert_close(y[1:], torch.full((2, 4), 2.0))
+
+
+def test_ends_that_decrease(torch: Any, tw: Any) -> None:
+    """An end less than the one before it counts as that one, as in the kernels."""
+    x, experts = torch.randn(4, 2), torch.randn(3, 2, 4)
+    w, ends = torch.randn(4, 5), torch.tensor([3, 1, 4])
+
+    def product(x: Any, w: Any) -> Any:
+        return torch.func.vmap(lambda x: tw.grouped_matmul(x, w, ends))(x[None])[0]
+
+    wanted = torch.cat([x[:3] @ experts[0], x[3:] @ experts[2]])
+    torch.testing.assert_close(product(x, experts), wanted)
+    of_columns = [x.mT[:, part] @ w[part] for part in (slice(3), slice(0), slice(3, 4))]
+    torch.testing.assert_close(product(x.mT, w), torch.stack(of_columns))
+
+
+@pytest.mark.parametrize("of_rows", [False, True])
+def test_groups_take_memory_one_after_another(
+    torch: Any, tw: Any, of_rows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There are not as many copies of X as groups at once."""
+    x, count, where = torch.ones(2, 2), 16, torch.where
+    w = torch.ones(count, 2, 2) if of_rows else x
+    made: list[Any] = []
+    alive: list[int] = []
+
+    def noted(*given: Any) -> Any:
+        found = where(*given)
+        made.append(weakref.ref(found))
+        alive.append(sum(each() is not None for each in made))
+        return found
+
+    monkeypatch.setattr(torch, "where", noted)
+    torch.func.vmap(lambda x: tw.grouped_matmul(x, w, torch.full((count,), 2)))(x[None])
+    assert len(made) == 2 * count
+    assert max(alive) <= 4
+
+
+@pytest.mark.parametrize("lead", [(), (3,), (2, 3)])
+@pytest.mark.parametrize("gated", [False, True])
+def test_backward_of_an_mlp_in_forward_mode(
+    torch: Any, tw: Any, gated: bool, lead: tuple[int, ...]
+) -> None:
+    """Gradients of a graph that was recorded before, and where there is one, their tangent."""
+    ahead, nn = torch.autograd.forward_ad, torch.nn.functional
+    leaves = [torch.randn(shape).double() for shape in ((*lead, 4), (5, 4), (5, 4), (6, 5))]
+    x, gate, up, down = (each.requires_grad_() for each in leaves)
+
+    def ours(x: Any) -> Any:
+        return tw.mlp(x, (gate, up) if gated else gate, down, activation="gelu")
+
+    def theirs(x: Any) -> Any:
+        return (nn.gelu(x @ gate.mT) * (x @ up.mT if gated else 1)) @ down.mT
+
+    tensors = [x, gate, *([up] if gated else []), down]
+    compiled = torch.compile(ours, fullgraph=True, backend="aot_eager")
+    y, wanted = compiled(x), theirs(x)
+    g, change = torch.randn_like(y), torch.randn_like(y)
+    with ahead.dual_level():
+        for given in (g, ahead.make_dual(g, change)):
+            found = [torch.autograd.grad(each, tensors, given, retain_graph=True)
+                     for each in (y, wanted)]  # fmt: skip
+            for own, other in zip(*found, strict=True):
+                for each in zip(ahead.unpack_dual(own), ahead.unpack_dual(other), strict=True):
+                    torch.testing.assert_close(*each)
 
 
 def test_under_autocast_in_a_transformation(torch: Any, tw: Any) -> None:

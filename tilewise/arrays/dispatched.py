@@ -81,10 +81,7 @@ def seen_by(torch: Any) -> Route | None:
     inner = torch._C
     if torch.compiler.is_compiling():
         return Route.OPERATOR
-    if (
-        inner._functorch.maybe_current_level() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-    ):
+    if is_transformed(torch):
         return Route.TRANSFORMED
     if (
         inner._is_any_autocast_enabled()
@@ -93,6 +90,23 @@ def seen_by(torch: Any) -> Route | None:
     ):
         return Route.OPERATOR
     return None
+
+
+def is_transformed(torch: Any) -> bool:
+    """Return whether a call is within a transformation that changes what it returns.
+
+    These are the transformations of ``torch.func`` and forward-mode differentiation. A graph that
+    ``torch.compile`` makes of one calls the operators within it, where only PyTorch's own functions
+    are transformed.
+
+    Parameters
+    ----------
+    torch : module
+    """
+    return (
+        torch._C._functorch.maybe_current_level() is not None
+        or torch.autograd.forward_ad._current_level >= 0
+    )
 
 
 _answers: list[Callable[..., Any]] = []

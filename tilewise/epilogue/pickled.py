@@ -1,7 +1,7 @@
-"""Pickles of epilogues, which hold what was traced as text, and not the caller's function.
+"""Pickle epilogues as the text of what was traced.
 
-Equal functions are one object, whose identity counts, and the key of an epilogue is that of another
-one in another process.
+Equal traced functions are one object, so unpickling returns that object; an epilogue's key holds
+only in its own process, so it gets a new one.
 """
 
 from __future__ import annotations

@@ -189,7 +189,10 @@ class Symbol:
         fail("a power of a number can't be traced", "tilewise.exp(x * math.log(number)) can")
 
     def _untraced(self, *_: Any) -> NoReturn:
-        fail("//, %, ^, @, <<, >>, divmod and round can't be traced", "+ - * / and ** can")
+        fail(
+            "//, %, ^, @, <<, >>, divmod, round and pow with a modulus can't be traced",
+            "+ - * / and ** can",
+        )
 
     __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = _untraced
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __xor__ = __rxor__ = _untraced
@@ -228,7 +231,7 @@ class Symbol:
         fail("a value of the epilogue is no function", "it stands for one element itself")
 
     def __format__(self, spec: str) -> str:
-        """Return the value as text; a number's format asks for a number."""
+        """Return the value as text; raise TraceError for a number's format."""
         return str(self) if not spec else self.__float__()
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -19,7 +19,7 @@ import torch
 from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.arrays.call import dtypes, shapes
-from tilewise.arrays.dispatched import answer
+from tilewise.arrays.dispatched import answer, is_transformed
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.arrays.libraries import dtype_name, library_of
 from tilewise.epilogue import Epilogue, Traced
@@ -31,7 +31,7 @@ from tilewise.shown import plural
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.fused import Fused, Fusing
-from tilewise.torch.transformed import is_transformed, pytorch_matmul
+from tilewise.torch.transformed import pytorch_matmul
 
 Tensor = Any
 
@@ -227,7 +227,7 @@ def _recorded(
     out_dtype: Any = None,
 ) -> list[Tensor]:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-    if is_transformed():
+    if is_transformed(torch):
         return _transformed(
             a, b, c, operands, function, wanted=wanted, places=places, numbers=numbers, alpha=alpha,
             beta=beta, pairs=pairs, out_dtype=out_dtype,

@@ -7,7 +7,7 @@ PyTorch, "The Custom Operators Manual"; ``torch.library``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,7 +23,6 @@ from tilewise.gemm.product import ACCUMULATORS
 from tilewise.torch.autocast import cast, is_under_autocast
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.operator import check_not_transformed, check_tensors
-from tilewise.torch.transformed import is_transformed
 
 Tensor = Any
 
@@ -64,8 +63,9 @@ def grouped_matmul(
     TypeError
         If an argument is not a tensor, and as in :func:`tilewise.grouped_matmul`.
     ValueError
-        As in :func:`tilewise.grouped_matmul`; if ``out`` is given and a tensor requires a gradient;
-        or if ``device`` is given and PyTorch has to see the product.
+        As in :func:`tilewise.grouped_matmul`; if ``out`` is given and a tensor requires a gradient,
+        or within a transformation of ``torch.func`` or in forward-mode differentiation; or if
+        ``device`` is given and PyTorch has to see the product.
 
     Examples
     --------
@@ -181,7 +181,7 @@ def _result_of(
 
 def _recorded(keys: Any, x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -> Tensor:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-    if is_transformed():
+    if dispatched.is_transformed(torch):
         return _transformed(x, w, offsets, out_dtype)
     below = partial(below_autograd, keys, _operator, _kernel, x, w, offsets, out_dtype)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(x, w):
@@ -199,23 +199,32 @@ def _transformed(x: Tensor, w: Tensor, offsets: Tensor, out_dtype: Any = None) -
     shape, kind = _result_of(x, w, offsets, out_dtype)
     sums = getattr(torch, ACCUMULATORS[dtype_name(x.dtype)])
     x, w = x.to(sums), w.to(sums)
-    is_of_rows = w.ndim == 3
-    at = torch.arange(x.shape[0] if is_of_rows else x.shape[1], device=x.device)
-    groups, begin = [], offsets.new_zeros(())
-    for end in offsets:
-        is_in = (at >= begin) & (at < end)
-        # What lies outside of a group may be NaN, and is replaced instead of multiplied by zero.
-        own = is_in[:, None] if is_of_rows else is_in
-        groups.append((is_in, torch.where(own, x, 0)))
-        begin = end
     with torch._C._DisableAutocast():
-        if not is_of_rows:
-            each = [part @ torch.where(is_in[:, None], w, 0) for is_in, part in groups]
+        # What lies outside of a group may be NaN, and is replaced instead of multiplied by zero.
+        if w.ndim == 2:
+            each = [
+                torch.where(is_in, x, 0) @ torch.where(is_in[:, None], w, 0)
+                for is_in in _are_in(offsets, x.shape[1])
+            ]
             return torch.stack(each).to(kind) if each else x.new_zeros(shape, dtype=kind)
         found = x.new_zeros(shape)
-        for (is_in, part), matrix in zip(groups, w, strict=True):
-            found = torch.where(is_in[:, None], part @ matrix, found)
+        for is_in, matrix in zip(_are_in(offsets, x.shape[0]), w, strict=True):
+            rows = is_in[:, None]
+            found = torch.where(rows, torch.where(rows, x, 0) @ matrix, found)
         return found.to(kind)
+
+
+def _are_in(offsets: Tensor, count: int) -> Iterator[Tensor]:
+    """Yield for each group which of ``count`` rows or columns are in it, as the kernels take them.
+
+    An end that is less than the one before it counts as that one.
+    """
+    at = torch.arange(count, device=offsets.device)
+    begin = offsets.new_zeros(())
+    for end in offsets:
+        end = torch.maximum(begin, end)
+        yield (at >= begin) & (at < end)
+        begin = end
 
 
 class _Grouped(torch.autograd.Function):  # type: ignore[misc]

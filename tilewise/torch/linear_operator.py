@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from tilewise.arrays.dispatched import answer
+from tilewise.arrays.dispatched import answer, is_transformed
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue import Epilogue
@@ -36,7 +36,7 @@ from tilewise.torch.fused import reduced
 from tilewise.torch.fused_operator import result_of
 from tilewise.torch.gradient import Sides, empty_gradient, is_by_columns
 from tilewise.torch.operator_cache import OperatorCaches
-from tilewise.torch.transformed import is_batched, is_transformed, pytorch_matmul
+from tilewise.torch.transformed import is_batched, pytorch_matmul
 
 Tensor = Any
 BIASED = Epilogue(lambda acc, bias: acc + bias)
@@ -124,7 +124,7 @@ def _shaped(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def _recorded(keys: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-    if is_transformed():
+    if is_transformed(torch):
         return transformed(x, weight, bias)
     if torch.is_grad_enabled() and torch._C._any_requires_grad(x, weight, bias):
         below = partial(below_autograd, keys, OPERATOR, _kernel, x, weight, bias)
@@ -232,7 +232,7 @@ def _shaped_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tens
 def _backward_recorded(keys: Any, g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """Compute the gradients, by products that autograd can record if it has to."""
     is_recorded = torch.is_grad_enabled() and torch._C._any_requires_grad(g, x, weight)
-    if is_recorded or is_transformed():
+    if is_recorded or is_transformed(torch):
         return _by_products(g, x, weight)
     found: tuple[Tensor, Tensor] = below_autograd(keys, BACKWARD, _backward, g, x, weight)
     return found

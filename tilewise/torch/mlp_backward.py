@@ -14,23 +14,24 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from tilewise.arrays.dispatched import answer
+from tilewise.arrays.dispatched import answer, is_transformed
 from tilewise.arrays.fusion import Asked
 from tilewise.arrays.repeat import Key
 from tilewise.epilogue.written import read
 from tilewise.gemm.pack import ALIGNED
 from tilewise.torch.aligned import aligned
 from tilewise.torch.below_autograd import below_autograd
+from tilewise.torch.by_pytorch import by_pytorch
 from tilewise.torch.call_cache import (
     Multiplier,
     gradient_of_weight,
     gradient_of_x,
     with_cache,
 )
-from tilewise.torch.gradient import empty_gradient, is_by_columns
+from tilewise.torch.gradient import Sides, empty_gradient, is_by_columns
 from tilewise.torch.mlp_gradient import OF_SUMS
 from tilewise.torch.operator_cache import OperatorCaches
-from tilewise.torch.transformed import is_transformed
+from tilewise.torch.transformed import pytorch_matmul
 
 Tensor = Any
 
@@ -124,11 +125,8 @@ def _shaped(
 
 def _recorded(keys: Any, *args: Any) -> list[Tensor]:
     """Raise an error if autograd would record the operator, and else call it below autograd."""
-    if is_transformed():
-        raise NotImplementedError(
-            "tilewise::mlp_backward can't be transformed; call it outside of torch.func's "
-            "transformations and of forward-mode differentiation"
-        )
+    if is_transformed(torch):
+        return _transformed(*args)
     if torch.is_grad_enabled():
         g, x, weights, down, hidden, operands, _ = args
         if any(each.requires_grad for each in (g, x, *weights, down, hidden, *operands)):
@@ -139,9 +137,34 @@ def _recorded(keys: Any, *args: Any) -> list[Tensor]:
     return found
 
 
+def _transformed(
+    g: Tensor,
+    x: Tensor,
+    weights: Sequence[Tensor],
+    down: Tensor,
+    hidden: Tensor,
+    operands: Sequence[Tensor],
+    function: str,
+) -> list[Tensor]:
+    """Compute the operator by PyTorch's own functions."""
+    _check(g, x, weights, down, hidden, operands)
+    of_x, of_weights = None, []
+    with torch._C._DisableAutocast():
+        last = Sides.of(hidden, down, 1.0, False, True)
+        of_down = last.of_b(g, hidden, pytorch_matmul)
+        asked = Asked(read(function), tuple(operands))
+        of_sums = by_pytorch(g, down, None, asked, pytorch_matmul, None)
+        for sums, weight in zip(of_sums, weights, strict=True):
+            sides = Sides.of(x, weight, 1.0, False, True)
+            of_x = sides.of_a(sums, weight, pytorch_matmul, of_x)
+            of_weights.append(sides.of_b(sums, x, pytorch_matmul))
+    return [of_x, of_down, *of_weights, *of_sums]
+
+
 for _key in ("CPU", "CUDA"):
     _library.impl("mlp_backward", _kernel, _key)
 _library.impl("mlp_backward", _recorded, "Autograd", with_keyset=True)
+_library.impl("mlp_backward", _transformed, "FuncTorchBatched")
 torch.library.register_fake("tilewise::mlp_backward", _shaped, lib=_library)
 
 

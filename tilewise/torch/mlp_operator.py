@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
+from tilewise.arrays.dispatched import is_transformed
 from tilewise.arrays.fusion import APART, Asked
 from tilewise.epilogue.derivative import Trained, trained
 from tilewise.epilogue.written import KEPT, read
@@ -29,7 +30,7 @@ from tilewise.torch.linear_operator import check_features, check_weight, transfo
 from tilewise.torch.mlp_backward import OPERATOR as BACKWARD
 from tilewise.torch.mlp_gradient import Layers, Matmuls, Mlp, facts_of, forward, wanted_of
 from tilewise.torch.operator_cache import OperatorCaches
-from tilewise.torch.transformed import is_transformed, pytorch_matmul
+from tilewise.torch.transformed import pytorch_matmul
 from tilewise.torch.with_epilogue import fused
 
 Tensor = Any
@@ -156,7 +157,7 @@ def _recorded(
     stores: bool,
 ) -> list[Tensor]:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-    if is_transformed():
+    if is_transformed(torch):
         return _transformed(x, weights, biases, down, down_bias, function, wanted, stores)
     below: Callable[[], list[Tensor]] = partial(
         below_autograd, keys, OPERATOR, _kernel, x, weights, biases, down, down_bias, function,

@@ -103,17 +103,18 @@ def made_one(module: Module, pattern: Pattern) -> None:
 def _class_of(kind: Any, pattern: Pattern) -> Any:
     """Return a subclass of ``kind`` whose ``forward`` computes this MLP.
 
-    ``kind`` refers to its subclasses weakly, so they can go where it can.
+    A class holds its subclasses weakly, so these are freed with it.
     """
     for made in type.__subclasses__(kind):
         if vars(made).get("_tilewise_pattern") == pattern:
             return made
     written = kind.forward
-    space = written.__globals__
+    # A later version's ``forward``, which an unpickled module gets, may be no function.
+    space = getattr(written, "__globals__", {})
 
     @constant_in_graphs
     def is_as_read() -> bool:
-        """Return whether ``forward`` is the function that was read, and calls the same function."""
+        """Return whether ``forward``, and the activation that it calls, are those once read."""
         return kind.forward is written and (
             not pattern.function or names_activation(pattern, space)
         )

@@ -19,7 +19,15 @@ from torch.utils.flop_counter import register_flop_formula
 
 from tilewise.arrays import fusion
 from tilewise.arrays.call import shapes
-from tilewise.arrays.dispatched import DIRECT, RECORDED, Route, answer, route, seen_by
+from tilewise.arrays.dispatched import (
+    DIRECT,
+    RECORDED,
+    Route,
+    answer,
+    is_transformed,
+    route,
+    seen_by,
+)
 from tilewise.arrays.libraries import dtype_name
 from tilewise.devices import Device
 from tilewise.flags import check_flags
@@ -29,7 +37,7 @@ from tilewise.torch import with_epilogue
 from tilewise.torch.autocast import cast, is_under_autocast
 from tilewise.torch.below_autograd import below_autograd
 from tilewise.torch.gradient import Matmul
-from tilewise.torch.transformed import PLAIN, is_transformed, pytorch_matmul, result_of
+from tilewise.torch.transformed import PLAIN, pytorch_matmul, result_of
 
 Tensor = Any
 
@@ -90,7 +98,9 @@ def matmul(
         If an argument is not a tensor, and as in :func:`tilewise.matmul`.
     ValueError
         As in :func:`tilewise.matmul`; if ``out`` is given, or ``invariant`` is True, and a tensor
-        requires a gradient; or if ``device`` or ``max_gpu_memory`` is given under autocast.
+        requires a gradient; if ``out`` is given within a transformation of ``torch.func`` or in
+        forward-mode differentiation; or if ``device`` or ``max_gpu_memory`` is given under
+        autocast.
 
     Examples
     --------
@@ -311,7 +321,7 @@ def _recorded(
     out_dtype: Any = None,
 ) -> Tensor:
     """Record the operator for autograd if needed, and call the operator below autograd."""
-    if is_transformed():
+    if is_transformed(torch):
         return _transformed(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
     below: Callable[[], Tensor] = partial(
         below_autograd, keys, _operator, _kernel, a, b, c, alpha=alpha, beta=beta,

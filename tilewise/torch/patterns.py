@@ -59,8 +59,12 @@ def has_hooks(module: Module) -> bool:
 
 def is_called_as_written(module: Module) -> bool:
     """Return whether calling a module calls its class's ``forward``, and besides at most hooks."""
-    own = vars(type(module))
-    return "forward" not in vars(module) and "__call__" not in own and "_call_impl" not in own
+    kind, plain = type(module), torch.nn.Module
+    return (
+        "forward" not in vars(module)
+        and kind.__call__ is plain.__call__
+        and kind._call_impl is plain._call_impl
+    )
 
 
 def has_global_hooks() -> bool:
@@ -70,6 +74,8 @@ def has_global_hooks() -> bool:
 
 def pattern_of(module: Module, kind: Any = None) -> Pattern | None:
     """Return the MLP that a module's ``forward`` computes; None if that is not certain.
+
+    Hooks of the children, which come and go, are not looked at.
 
     Parameters
     ----------
@@ -206,7 +212,7 @@ class _Reader:
         if isinstance(child, torch.nn.Linear):
             return "linear", name, given
         activation = activation_of(child)
-        if activation is None or has_hooks(child) or not is_called_as_written(child):
+        if activation is None or not is_called_as_written(child):
             raise _Unknown
         return "activation", (activation, name, ()), given
 

@@ -124,7 +124,7 @@ def _fused(model: Module) -> dict[str, str]:
                 found[name] = words
             continue
         pattern = pattern_of(module)
-        if pattern is None:
+        if pattern is None or (pattern.module and has_hooks(module._modules[pattern.module])):
             continue
         layers = [module._modules[x] for x in (*pattern.first, pattern.down)]
         if (

@@ -26,19 +26,6 @@ def is_batched(g: Tensor) -> bool:
     return not torch.compiler.is_compiling() and bool(is_legacy_batched(g))
 
 
-def is_transformed() -> bool:
-    """Return whether an operator is called within a transformation that changes what it returns.
-
-    These are the transformations of ``torch.func`` and forward-mode differentiation. A graph that
-    ``torch.compile`` makes of one calls the operators within it, where only PyTorch's own functions
-    are transformed.
-    """
-    return (
-        torch._C._functorch.maybe_current_level() is not None
-        or torch.autograd.forward_ad._current_level >= 0
-    )
-
-
 is_legacy_batched = torch._C._functorch.is_legacy_batchedtensor
 """Return what :func:`is_batched` returns; PyTorch can't compile a call of it."""
 
