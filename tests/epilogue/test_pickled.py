@@ -55,6 +55,15 @@ def test_it_is_called_as_the_function() -> None:
     assert Epilogue(loaded).traced is loaded.traced
 
 
+def test_it_is_traced_as_the_function() -> None:
+    """Within another function, and as a function of pairs."""
+    for each in (SCALED, again(SCALED)):
+        around = Epilogue(lambda acc, bias, f=each: f(acc + bias, 2.0))
+        assert str(around) == str(Epilogue(lambda acc, bias: tw.gelu(acc + bias) * 2.0))
+        pairs = Epilogue(each, pairs=True)
+        assert str(pairs) == str(Epilogue(lambda gate, up: tw.gelu(gate) * up, pairs=True))
+
+
 def test_in_a_graph_of_another_process(torch: Any, tmp_path: Path) -> None:
     """There the key of this process is that of another epilogue."""
     (tmp_path / "saved").write_bytes(pickle.dumps([SWIGLU, SCALED]))
@@ -70,3 +79,13 @@ torch.testing.assert_close(compiled(x, x), torch.nn.functional.gelu(x @ x) * x)
     command = [sys.executable, "-c", script, str(tmp_path / "saved")]
     found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.returncode == 0, found.stderr
+
+
+def test_it_is_an_activation(torch: Any) -> None:
+    from tilewise.torch import mlp
+
+    activation = Epilogue(lambda acc: tw.silu(acc) * 2.0)
+    x, up, down = (torch.randn(shape) for shape in ((3, 4), (5, 4), (2, 5)))
+    assert torch.equal(
+        mlp(x, up, down, activation=again(activation)), mlp(x, up, down, activation=activation)
+    )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.epilogue.symbols import Symbol
+from tilewise.epilogue.symbols import Symbol, operate
 
 
 def erf_of(x: npt.NDArray[Any]) -> Any:
@@ -90,8 +91,20 @@ def evaluated(
     return tuple(value(x) for x in results)
 
 
+class _Traced(dict[str, Callable[..., Any]]):
+    """The functions that trace operations, by the names of the operations."""
+
+    def __missing__(self, operation: str) -> Callable[..., Any]:
+        return float if operation == "constant" else partial(operate, operation)
+
+
 def _functions(acc: Any) -> dict[str, Callable[..., Any]]:
-    """Return a function for each operation, on arrays of the library and the dtype of ``acc``."""
+    """Return a function for each operation, on arrays of the library and the dtype of ``acc``.
+
+    On symbols, the functions trace the operations.
+    """
+    if isinstance(acc, Symbol):
+        return _Traced()
     if type(acc).__module__.partition(".")[0] == "torch":
         torch = import_module("torch")
 

@@ -12,22 +12,33 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.epilogue.symbols import Symbol
 from tilewise.epilogue.traced import Epilogue, Traced
 from tilewise.epilogue.written import read, written
 
 
 def _epilogue(text: str) -> Epilogue:
+    from inspect import Parameter, Signature  # takes milliseconds to import
+
     traced = read(text)
-    return Epilogue._of(traced, partial(_called, traced))
+    function: Any = partial(_called, traced)
+    names = (*traced.sums, *traced.operands)
+    function.__signature__ = Signature(
+        [Parameter(x, Parameter.POSITIONAL_OR_KEYWORD) for x in names]
+    )
+    return Epilogue._of(traced, function)
 
 
 def _called(traced: Traced, *values: Any, **operands: Any) -> Any:
-    """Compute what was traced of arrays or numbers, as the function did."""
+    """Compute what was traced of arrays, numbers or symbols, as the function did."""
     names = (*traced.sums, *traced.operands)
     given = {**dict(zip(names, values, strict=False)), **operands}
     if len(values) + len(operands) != len(names) or given.keys() != set(names):
         raise TypeError(f"{traced!r} takes {', '.join(names)}")
-    every = [x if hasattr(x, "dtype") else np.float64(x) for x in map(given.get, names)]
+    every = [
+        x if isinstance(x, Symbol) or hasattr(x, "dtype") else np.float64(x)
+        for x in map(given.get, names)
+    ]
     count = len(traced.sums)
     acc = every[:count] if traced.takes_pairs else every[0]
     found = traced.evaluate(acc, every[count:])
