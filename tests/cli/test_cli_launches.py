@@ -379,6 +379,19 @@ def test_an_error_of_ptxas_in_another_kernel(tilewise: Tilewise) -> None:
     assert "two.cu does not compile for sm_80: ptxas error : Entry function" in told
 
 
+def test_a_kernel_whose_symbol_can_not_be_read_is_not_told_as_another(tilewise: Tilewise) -> None:
+    Path("two.cu").write_text(
+        "template <int N> struct Tile {};\n"
+        "template <class T> __global__ void k(float* x)\n"
+        "{ __shared__ float s[15000]; s[threadIdx.x] = x[0]; __syncthreads(); x[0] = s[1]; }\n"
+        "__device__ auto* p = &k<Tile<8>>;\n"
+    )
+    launch = ("--grid", 1, "--block", 32, "--args", "zeros:32", "--arch", "sm_80")
+    found = tilewise("run", "two.cu:k<Tile<8>>", *launch)
+    assert "Entry function '_Z1kI4TileILi8EEEvPf' uses too much shared data" in found.err
+    assert "another kernel" not in found.err
+
+
 def test_the_reason_of_many_architectures_is_said_once(tilewise: Tilewise) -> None:
     found = " ".join(tilewise("occupancy", "persistent").out.split())
     assert found.count("persistent needs compute capability 9.0 and no other") == 1

@@ -40,6 +40,7 @@ OF_ALL = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its op
         ("run tiled --out --device emulator", "--out is given no value"),
         ("multiply a.npy b.npy --out --resume", "--out is given no value"),
         ("multiply a.npy b.npy -o --memory 1M", "-o is given no value"),
+        ("multiply a.npy b.npy --out --help", "--out is given no value"),
         ("watch tiled --out --tile=8", "--out is given no value"),
         ("explain -m --layout NT", "-m is given no value"),
         ("explain -m 4 -n 4 -k 4 --gpu --layout NT", "--gpu is given no value"),

@@ -161,6 +161,8 @@ GOOD = ("n=8", "a=2", "x=zeros:8", "y=zeros:8")
         ((*GOOD[:3], "y=random:8:low=0:high=inf"), "low is 0 and high is inf; low must be below"),
         ((*GOOD[:3], "y=random:8:low=0:high=1e39"), "1e+39 is beyond the largest float32"),
         ((*GOOD[:3], "y=full:8:-1e39"), "-1e+39 is beyond the largest float32"),
+        ((*GOOD[:3], "y=full:8:1e400"), "it has a number beyond the largest float64"),
+        ((*GOOD[:3], f"y=full:8:1{'0' * 400}"), "0', which is beyond the largest float64"),
         ((*GOOD[:3], "y=random:8:seed=-1"), "seed is -1; it must be an integer from 0"),
         ((*GOOD[:3], "y=there/is/none.npy"), "there is no file there/is/none.npy"),
         ((*GOOD[:3], "y=data.bin"), "argument y (float*) is 'data.bin', which is no array"),

@@ -160,7 +160,7 @@ def test_nan_and_infinity_are_where_they_should_be() -> None:
     wrong[4] = -np.inf
     assert not compare(parse("out = 2*x", values), wrong).correct
     odd, finite = np.array([np.inf, np.nan], np.float32), np.ones(2, np.float32)
-    for text in ("out = x*inf", "out = where(x < 1, inf, nan)", "out = where(x < 1, 1e400, nan)"):
+    for text in ("out = x*inf", "out = where(x < 1, inf, nan)"):
         asked = {"x": np.array([0.5, np.nan], np.float32), "out": odd}
         assert compare(parse(text, asked), odd).correct, text
         assert not compare(parse(text, asked), finite).correct, text
@@ -241,6 +241,7 @@ def test_files(tmp_path: Path) -> None:
         ("out = e + x", "e is empty before the launch"),
         ("out = 1e39", "1e+39 is beyond the largest float32"),
         ("out = x - 1e39", "1e+39 is beyond the largest float32"),
+        ("out = 1e400", "it has a number beyond the largest float64"),
         ("out = there/none.npy", "there is no file there/none.npy"),
     ],
 )

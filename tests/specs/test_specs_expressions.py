@@ -62,6 +62,9 @@ def test_a_name_with_an_x_is_a_name() -> None:
         ("sqrt(-1)", "math domain error"),
         ("(-8)**(1/3)", "no real number"),
         ("(" * 5000, "which is no expression of numbers"),
+        ("1e400", "it has a number beyond the largest float64; inf is infinity"),
+        ("-2 * 1e400", "it has a number beyond the largest float64; inf is infinity"),
+        (f"1{'0' * 400}", "0', which is beyond the largest float64"),
         ("min()", "--grid is 'min()': "),
     ],
 )

@@ -43,7 +43,7 @@ from tilewise.cli.commands.launches import spread
 from tilewise.cli.commands.options import BAD, INTERRUPTED, RIGHT, WRONG, print_json
 from tilewise.cli.failure import failed, told
 from tilewise.cli.interrupt import Interruptible, ended_at_once
-from tilewise.cli.usage import help_of, sentence, without_value
+from tilewise.cli.usage import HELP, help_of, sentence, without_value
 from tilewise.errors import (
     CheckError,
     DeviceUnavailableError,
@@ -55,8 +55,6 @@ from tilewise.errors import (
 UNREAD = 141  # 128 + SIGPIPE, as of a program that the signal ends
 ON_EITHER = ("run", "ladder", "demo")  # the commands that have --device
 ON_A_GPU = ("bench", "climb", "tune", "ceilings")  # those that do nothing without one
-LIMITED = ("run", "profile", "watch", "roofline", "tiles", "occupancy", "kernels")  # with --limit
-HELP = ("-h", "--help")
 COMPLETING = "_TILEWISE_COMPLETE"  # set by a shell that asks how a word may continue
 DOCTOR = "`tilewise doctor` says what is missing for what."
 
@@ -177,7 +175,8 @@ def _answer(words: Sequence[str], interruptible: Interruptible) -> int:
         return _fail(error, str(error), WRONG, words)
     except LimitError as error:
         hint = f"`--limit {error.limit}=MOST` sets another limit, `--no-limits` none."
-        return _fail(error, str(error), WRONG, words, hint if words[0] in LIMITED else "")
+        has_limit = any("--limit" in each.opts for each in _parser().commands[words[0]].params)
+        return _fail(error, str(error), WRONG, words, hint if has_limit else "")
     except ImportError as error:
         return _fail(error, f"{error}", BAD, words, DOCTOR)
     except DeviceUnavailableError as error:

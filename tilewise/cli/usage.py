@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any
 
+HELP = ("-h", "--help")
 NUMBERS = {"int": "an integer", "integer": "an integer", "float": "a number", "number": "a number"}
 """The names of types in typer's messages, by version, and their plain names."""
 
@@ -88,16 +89,17 @@ def without_value(parameters: Sequence[Any], words: Sequence[str]) -> str:
     Parameters
     ----------
     parameters : sequence
-        The parameters of the command, as typer has them.
+        The parameters of the command, as typer has them, without the option that shows help.
     words : sequence of str
         The words of the command line.
     """
     options = {name: not each.is_flag for each in parameters if each.param_type_name == "option"
                for name in (*each.opts, *each.secondary_opts)}  # fmt: skip
+    options |= dict.fromkeys(HELP, False)
     words = words[: words.index("--")] if "--" in words else words
     value_of = ""
     for word in words:
-        if value_of and (word in options or word.partition("=")[0] in options):
+        if value_of and word.partition("=")[0] in options:
             return value_of
         value_of = word if not value_of and options.get(word) else ""
     return value_of

@@ -211,17 +211,19 @@ def _no_such_kernel(name: str, file: str, source: str, ptx: str) -> str:
 def _of_another(message: str, job: Job) -> str:
     """Return a line that names the kernel of the first error, if it is another one.
 
-    It is empty if the error is in the kernel that was asked for.
+    It is empty if the error is in the kernel that was asked for, or if its kernel is not known.
     """
+    if job.request.name is None:
+        return ""
     place = re.search(rf"^{re.escape(job.file)}:(\d+): error", message, flags=re.MULTILINE)
     entry = re.search(r"^ptxas error *: Entry function '([^']+)'", message, flags=re.MULTILINE)
-    if (place is None and entry is None) or job.request.name is None:
-        return ""
     if place is not None:
         kernel = symbols.kernel_around(job.request.source, int(place[1]))
+    elif entry is not None:
+        name = demangle(entry[1])  # a symbol that can't be demangled is no name
+        kernel = "" if name.startswith("_Z") else re.split(r"<|\(", name)[0].split("::")[-1]
     else:
-        assert entry is not None
-        kernel = re.split(r"<|\(", demangle(entry[1]))[0].split("::")[-1]
+        return ""
     asked = re.split(r"<|\(", job.request.name)[0].split("::")[-1].strip()
     if not kernel or kernel == asked:
         return ""

@@ -64,7 +64,8 @@ def profile_launch(
         Whether to run every block. Otherwise one block of each kind is run and its counts
         multiplied, if it follows from the instructions which blocks do the same.
     progress : callable, optional
-        A function that is called with the number of blocks that are counted, and of all blocks.
+        A function that is called with the number of blocks that are counted, first 0, and of all
+        blocks.
 
     Raises
     ------
@@ -190,11 +191,14 @@ def profile(
     whole : bool
         Whether to run every block, and check the result. A small product is run whole in any case.
     progress : callable, optional
-        A function that is called with the number of blocks that are counted, and of all blocks.
+        A function that is called with the number of blocks that are counted, first 0, and of all
+        blocks.
     note : callable, optional
         A function that is called with the reason, if every block is to be run without ``whole``.
     finding : callable, optional
-        A function that is called with the first finding, as soon as it is found.
+        A function that is called with the first finding of a launch, if the launch goes on after
+        it, as with ``checks="collect"``. Where one block of each kind was not enough, and every
+        block is run, that is a second launch.
 
     Returns
     -------

@@ -106,7 +106,7 @@ def _compile(dispatcher: Any, types: tuple[Any, ...], arch: str) -> Compiled:
     options, function = dispatcher.targetoptions, dispatcher.py_func
     capability = divmod(limits.compute_capability(arch), 10)
     try:
-        with _for(capability) as libraries, shared_arrays.noted() as arrays:
+        with _for(capability) as libraries, shared_arrays.noting_arrays() as arrays:
             ptx, _ = cuda.compile(
                 function, types, device=False, abi="numba", lineinfo=True, output="ptx",
                 cc=capability, fastmath=options.get("fastmath", False),

@@ -37,11 +37,11 @@ class _Array:
 
 
 class Noted(NamedTuple):
-    """An array, its number among those of its place as they were made, and how many these are."""
+    """An array, its number among those of its place as they were made, and how many there are."""
 
     array: _Array
     number: int
-    among: int
+    total: int
 
     def name(self) -> str:
         """Return the name of the variable that it is assigned to; empty if that is not certain."""
@@ -60,7 +60,7 @@ class Noted(NamedTuple):
         if len({name for _, _, name, _ in found}) == 1:
             return found[0][2]
         names = [name for _, _, name, is_shared in sorted(found) if is_shared]
-        return names[self.number] if len(names) == self.among else ""
+        return names[self.number] if len(names) == self.total else ""
 
 
 def _assigned(target: ast.expr, value: ast.expr | None) -> Iterator[tuple[str, ast.expr]]:
@@ -85,7 +85,7 @@ The code of a function that kernels call is kept by Numba, and is compiled once 
 
 
 @contextmanager
-def noted() -> Iterator[dict[str, Noted]]:
+def noting_arrays() -> Iterator[dict[str, Noted]]:
     """Note the arrays that Numba makes as it compiles.
 
     The yielded dictionary has at the end all arrays by their symbols, also of functions that were

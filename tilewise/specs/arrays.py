@@ -246,7 +246,7 @@ def _check_range(low: Number | None, high: Number | None, dtype: np.dtype[Any], 
             "and both finite"
         )
     _held(first, dtype, what)
-    _held(last - (dtype.kind in "iu"), dtype, what)
+    _held(last - 1 if dtype.kind in "iu" else last, dtype, what)
 
 
 def _random(

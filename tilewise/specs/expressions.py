@@ -90,7 +90,7 @@ def evaluate(text: str, names: Mapping[str, Number], what: str) -> Number:
     UnknownNameError
         If it contains an unknown name.
     ValueError
-        If it is not such an expression, or has no value, as 1/0.
+        If it is not such an expression, has no value, as 1/0, or is beyond the largest float64.
 
     Examples
     --------
@@ -111,6 +111,10 @@ def evaluate(text: str, names: Mapping[str, Number], what: str) -> Number:
         raise ValueError(f"{what} is {text!r}: {error}") from None
     if isinstance(value, complex):
         raise ValueError(f"{what} is {text!r}, which is no real number")
+    try:
+        float(value)
+    except OverflowError:
+        raise ValueError(f"{what} is {text!r}, which is beyond the largest float64") from None
     return value.numerator if isinstance(value, Fraction) and value.denominator == 1 else value
 
 
@@ -206,9 +210,16 @@ def _apart(text: str, names: Mapping[str, Number], what: str) -> list[str]:
     return parts
 
 
+def literal(value: float) -> float:
+    """Return a number as Python reads it; raise ValueError if its digits are infinity to Python."""
+    if value == math.inf:
+        raise ValueError("it has a number beyond the largest float64; inf is infinity")
+    return value
+
+
 def _value(node: ast.expr, names: Mapping[str, Number]) -> Any:
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
-        return node.value
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+        return literal(node.value)
     if isinstance(node, ast.Name):
         if node.id in names:
             return names[node.id]

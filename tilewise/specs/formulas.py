@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewise.specs.arrays import Array, check_fits
 from tilewise.specs.bounds import ULPS, Bounded, Precision, chosen
-from tilewise.specs.expressions import CONSTANTS, parsed
+from tilewise.specs.expressions import CONSTANTS, literal, parsed
 
 _OPERATORS: dict[type[ast.operator], Callable[..., Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
@@ -84,7 +84,7 @@ class _Reader:
 
     def read(self, node: ast.expr) -> Bounded:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            return self._literal(node.value)
+            return self._literal(literal(node.value))
         if isinstance(node, ast.Name):
             if node.id not in self.values and node.id in CONSTANTS:
                 return self._literal(float(CONSTANTS[node.id]))

@@ -116,7 +116,7 @@ def test_infinities_and_what_is_not_a_number(launch: Launcher) -> None:
 
 
 def test_every_lane_of_the_warp_takes_part(emulator: Device, launch: Launcher) -> None:
-    with pytest.raises(BarrierError, match="20 of 32 threads reach it"):
+    with pytest.raises(BarrierError, match="only 20 of the warp's 32 threads reach"):
         launch("matrices", "part_of_a_warp", 1, 32, np.zeros(32, np.float32))
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from threading import Timer
+from threading import Lock, Timer
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -54,81 +54,105 @@ if TYPE_CHECKING:
 PATIENCE = 2.0
 """The seconds after which a run of every block is announced on standard error."""
 STUCK = 5.0
-"""The seconds without the end of a block after which that is told on standard error."""
+"""The seconds after which it is told on standard error that the first blocks have not ended."""
 
 
 class _SlowRunNotice:
-    """Say on standard error, once each, that every block is run, and that no block has ended.
+    """Say on standard error that every block is run, or that the first blocks do not end.
 
-    The first is printed after PATIENCE. The second is printed after STUCK, with the first finding,
-    which may be the reason; if that is found later, it is printed then.
+    The first is printed after PATIENCE, once. The second is printed STUCK after a launch began,
+    with the first finding, which may be the reason; if that is found later, it is printed then.
 
     Parameters
     ----------
     target : str
         The kernel's name on the command line.
-    fewer : str
-        How the user can have fewer blocks.
-    stops : str
-        What stops the run.
+    size_advice : str
+        A clause that says how the user can have fewer blocks.
+    stop_advice : str
+        A clause that says what stops the run.
     bar : callable or None
         A function that shows the progress: the number of blocks that are done, and of all blocks.
     """
 
     def __init__(
-        self, target: str, fewer: str, stops: str, bar: Callable[[int, int], None] | None
+        self,
+        target: str,
+        size_advice: str,
+        stop_advice: str,
+        bar: Callable[[int, int], None] | None,
     ) -> None:
-        self.target, self.fewer, self.stops, self.bar = target, fewer, stops, bar
+        self.target, self.bar = target, bar
+        self.size_advice, self.stop_advice = size_advice, stop_advice
         self.why, self.begun = "", 0.0
         self.first: Finding | None = None
         self.is_stuck = False
-        self.timer = Timer(STUCK, self._tell_stuck)
-        self.timer.daemon = True
+        self.steps = 0  # calls of `progress`
+        self.timer: Timer | None = None
+        self.lock = Lock()  # the timer has its own thread
 
     def __enter__(self) -> _SlowRunNotice:
-        self.timer.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.timer.cancel()
+        with self.lock:
+            self._step()
 
     def note(self, why: str) -> None:
         """Begin a run of every block, for a reason."""
         self.why, self.begun = why, time.monotonic()
 
     def found(self, finding: Finding) -> None:
-        """Keep the first finding, and print it if a block has not ended for long."""
-        if self.first is None:
-            self.first = finding
-            if self.is_stuck:
-                self._print(f"found: {finding}; {self.stops}")
+        """Keep the first finding, and print it if the first blocks have not ended for long."""
+        with self.lock:
+            if self.first is None:
+                self.first = finding
+                if self.is_stuck:
+                    self._print(f"found: {finding}; {self.stop_advice}")
 
     def progress(self, done: int, blocks: int) -> None:
-        """Show the progress, and print the notice if it is due."""
-        self.timer.cancel()
-        self.is_stuck = False
+        """Show the progress, and print the notice if it is due; a launch begins with 0 done."""
+        with self.lock:
+            self._step()
+            if done == 0:
+                self.timer = Timer(STUCK, self._tell_stuck, (self.steps,))
+                self.timer.daemon = True
+                self.timer.start()
         if self.bar is not None:
             self.bar(done, blocks)
         took = time.monotonic() - self.begun
-        if not self.why or took < PATIENCE or done == blocks:
+        if not self.why or took < PATIENCE or done in (0, blocks):
             return
         self._print(
             f"every block is run ({self.why}): {done:,} of {blocks:,} took {took:.0f} s, and all "
-            f"would take about {took * blocks / done:,.0f} s; {self.fewer}, and {self.stops}"
+            f"would take about {took * blocks / done:,.0f} s; {self.size_advice}, and "
+            f"{self.stop_advice}"
         )
         self.why = ""
 
-    def _tell_stuck(self) -> None:
-        self.is_stuck = True
-        found = "" if self.first is None else f"; found: {self.first}"
-        self._print(f"no block has ended after {STUCK:g} s{found}; {self.stops}")
+    def _step(self) -> None:
+        self.steps += 1
+        self.is_stuck = False
+        if self.timer is not None:
+            self.timer.cancel()
+
+    def _tell_stuck(self, steps: int) -> None:
+        """Print that the first blocks have not ended, unless they have since the timer began."""
+        with self.lock:
+            if steps != self.steps:
+                return
+            self.is_stuck = True
+            found = "" if self.first is None else f"; found: {self.first}"
+            self._print(
+                f"the first blocks have not all ended after {STUCK:g} s{found}; {self.stop_advice}"
+            )
 
     def _print(self, told: str) -> None:
         with suppress(OSError):
             print(f"tilewise: profiling {self.target}: {told}", file=sys.stderr)
 
 
-def _stops(kernel: Kernel | Rung) -> str:
+def _stop_advice(kernel: Kernel | Rung) -> str:
     """Return what stops a run, as a clause."""
     from tilewise.ladder.rungs import Rung
 
@@ -231,10 +255,12 @@ def profile(
         nsight.require()
     found = []
     for target, kernel, count in zip(targets, kernels, counts, strict=True):
-        fewer = f"a smaller {'--grid has' if asked.is_there else '-m and -n have'} fewer blocks"
+        size_advice = (
+            f"a smaller {'--grid has' if asked.is_there else '-m and -n have'} fewer blocks"
+        )
         with (
             show.counting(f"profiling {target}") as bar,
-            _SlowRunNotice(target, fewer, _stops(kernel), bar) as slow,
+            _SlowRunNotice(target, size_advice, _stop_advice(kernel), bar) as slow,
         ):
             found.append(count(
                 checks="collect", whole=whole, progress=slow.progress, note=slow.note,

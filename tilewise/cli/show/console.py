@@ -138,9 +138,9 @@ def labels(kernels: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def first_error(message: str) -> str:
-    """Return the line of a compiler's message that has its first error, behind any warnings.
+    """Return the line of a compiler's message with its first error, skipping warnings.
 
-    Of a message without one, it is the second line, or the only one.
+    Without an error, it is the second line, or the only one.
     """
     lines = message.splitlines()
     telling = (line for line in lines if re.search(r"\berror *:| is left out: ", line))

@@ -56,9 +56,9 @@ class Emulator:
     arch : str
         The architecture whose code it runs and whose limits hold.
     progress : callable, optional
-        Called with the blocks that ran and the blocks there are.
-    finding : callable, optional
-        Called with the first finding of a launch that goes on after it.
+        Called with the blocks that ran and the blocks there are, first with 0 as a launch begins.
+    on_first_finding : callable, optional
+        Called with the first finding of a launch, if the launch goes on after it.
 
     Attributes
     ----------
@@ -71,12 +71,12 @@ class Emulator:
         self,
         arch: str = DEFAULT_ARCH,
         progress: Callable[[int, int], None] | None = None,
-        finding: Callable[[Finding], None] | None = None,
+        on_first_finding: Callable[[Finding], None] | None = None,
     ) -> None:
         self.arch = arch
         self.description = f"emulator of {arch}, NumPy {np.__version__}"
         self.progress = progress
-        self.finding = finding
+        self.on_first_finding = on_first_finding
         self._memory = GlobalMemory()
 
     def __repr__(self) -> str:
@@ -259,7 +259,7 @@ class Emulator:
             self._check_together(launch, compiled.resources, declared)
         start = time.perf_counter()
         output: list[str] = []
-        faults = Faults(launch.checks, at_first, self.finding)
+        faults = Faults(launch.checks, at_first, self.on_first_finding)
         # Its list of blocks takes 16 GiB for the largest x, so it is made only where it is used.
         whole = (
             Geometry(launch.grid, launch.block, 0, math.prod(launch.grid))
@@ -374,6 +374,8 @@ class Emulator:
         if launch.cooperative:
             size = count  # they wait for each other
         footprints = machine.footprints
+        if self.progress is not None:
+            self.progress(0, blocks)
         for first in range(0, count, size):
             last = min(first + size, count)
             machine.run(Geometry(grid, block, first, last - first, cluster))

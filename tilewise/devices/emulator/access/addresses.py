@@ -15,6 +15,16 @@ from tilewise.shown import plural
 if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
+_NEAR_NULL = 1 << 16
+"""The end of the addresses that count as a null pointer plus an offset."""
+
+
+def of_no_array(address: int) -> str:
+    """Return in words that an address of global memory belongs to no array."""
+    near = "a null pointer" if address == 0 else "near a null pointer"
+    told = f"address {address:#x}" + (f", {near}" if 0 <= address < _NEAR_NULL else "")
+    return f"that belongs to no array ({told})"
+
 
 def beside_multiple(address: int, width: int) -> str:
     """Return in words how far an address is past a multiple of ``width`` bytes."""

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.compiler import elections
-from tilewise.devices.emulator.access.addresses import beside_multiple
+from tilewise.devices.emulator.access.addresses import beside_multiple, of_no_array
 from tilewise.devices.emulator.checks import unwritten
 from tilewise.devices.emulator.counting import transactions
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, WRITTEN, Allocation
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from tilewise.devices.emulator.machine import Machine
 
 
-_NEAR_NULL = 1 << 16
-"""The addresses that a null pointer with a small index has."""
 _OF_ATOMICS = {
     elections.EACH: transactions.atomic_sectors,
     elections.ONE: transactions.sectors,
@@ -248,9 +246,7 @@ class GlobalAccess:
         owner, place = self._place(at)
         what = f"{'writes' if writes else 'reads'} {plural(self.width, 'byte')} of global memory"
         if place.array is None or owner is None:
-            near = "a null pointer" if at == 0 else "beside a null pointer"
-            told = f"address {at:#x}" + (f", {near}" if 0 <= at < _NEAR_NULL else "")
-            message = f"{what} that belongs to no array ({told})"
+            message = f"{what} {of_no_array(at)}"
         else:
             message = f"{what} at {place}"
             if kind == "out of bounds":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tilewise.devices.emulator.access.addresses import Where
+from tilewise.devices.emulator.access.addresses import Where, of_no_array
 from tilewise.devices.emulator.checks import log
 from tilewise.devices.emulator.counting.transactions import SECTOR
 from tilewise.devices.emulator.memory.global_memory import OUTSIDE, UNWRITTEN, WRITTEN, Allocation
@@ -325,8 +325,7 @@ class BulkCopy:
         owner = self.machine.memory.nearest(address)
         verb = "writes" if is_store else "reads"
         if owner is None:
-            words = f"{verb} global memory that belongs to no array (address {address:#x})"
-            self.fault("out of bounds", lane, words)
+            self.fault("out of bounds", lane, f"{verb} global memory {of_no_array(address)}")
         else:
             place = self.machine.global_place(owner, address)
             words = f"{verb} global memory at {place}, outside it ({plural(owner.size, 'byte')})"

@@ -51,8 +51,8 @@ def of_warps(machine: Machine, op: Op, run: Callable[[Lanes], None]) -> None:
         if len(lacking):
             op.fault(
                 "barrier",
-                f"runs {op.instruction} in a warp of which {there[lacking[0]]} of {WARP} threads "
-                "reach it",
+                f"runs {op.instruction}, which only {there[lacking[0]]} of the warp's {WARP} "
+                "threads reach",
                 int(lanes.numbers[lacking[0]]),
                 None,
                 lanes.geometry.of_one_block(lanes.numbers[lacking]) - 1,

@@ -46,7 +46,7 @@ def sample(
         New; it maps footprints.
     launch : Launch
     progress : callable, optional
-        Called with the blocks that are counted and the blocks there are.
+        Called with the blocks that are counted and the blocks there are, first with 0.
     computes : bool
         Whether the blocks that run store right values in global memory.
 
@@ -73,6 +73,8 @@ def sample(
     totals = np.zeros(len(places), np.int64)
     kinds: list[Alike] = []
     counted = 0
+    if progress is not None:
+        progress(0, blocks)
     while counted < blocks:
         number = int(np.argmax(left))
         region = Region((number % gx, number // gx % gy, number // (gx * gy)), clusters)
