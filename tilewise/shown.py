@@ -166,7 +166,7 @@ def expected_time(seconds: float) -> str:
     """Return the time that a model expects, with enough digits to compare it with others."""
     if round(seconds, 7) < 1e-2:
         return f"{seconds / 1e-6:,.1f} µs"
-    if round(seconds, 6) < 10:
+    if round(seconds, 6) < 1:
         return f"{seconds / 1e-3:,.3f} ms"
     return f"{seconds:,.3f} s"
 
