@@ -117,15 +117,14 @@ def _transformed(
     wanted: Sequence[int],
     places: Sequence[int],
     numbers: Sequence[float],
-    alpha: float = 1.0,
-    beta: float = 0.0,
     pairs: str | None = None,
     out_dtype: Any = None,
+    **scalars: float,
 ) -> list[Tensor]:
     """Compute the operator by PyTorch's own functions."""
     made = trained(read(function), tuple(wanted)).forward
     asked = Asked(made, with_numbers(operands, places, numbers), pairs)
-    sums = partial(pytorch_matmul, alpha=alpha, beta=beta)
+    sums = partial(pytorch_matmul, **scalars)
     with torch._C._DisableAutocast():
         of_b = tuple(b) if pairs == APART else b[0]
         found = by_pytorch(a, of_b, c, asked, sums, out_dtype)

@@ -333,19 +333,13 @@ def _recorded(
 
 
 def _transformed(
-    a: Tensor,
-    b: Tensor,
-    c: Tensor | None = None,
-    *,
-    alpha: float = 1.0,
-    beta: float = 0.0,
-    out_dtype: Any = None,
+    a: Tensor, b: Tensor, c: Tensor | None = None, *, out_dtype: Any = None, **scalars: float
 ) -> Tensor:
     """Compute the operator by PyTorch's own products."""
     if is_under_autocast(a):  # within vmap, PyTorch asks for this before it asks autocast
         a, b, c = cast(a, b, c, out_dtype)
     with torch._C._DisableAutocast():
-        return pytorch_matmul(a, b, c, alpha=alpha, beta=beta, out_dtype=out_dtype)
+        return pytorch_matmul(a, b, c, out_dtype=out_dtype, **scalars)
 
 
 def _under_autocast(

@@ -87,7 +87,7 @@ class _SlowRunNotice:
         self.why, self.begun = "", 0.0
         self.first: Finding | None = None
         self.is_stuck = False
-        self.steps = 0  # calls of `progress`
+        self.steps = 0  # changes when blocks have ended, so that an older timer prints nothing
         self.timer: Timer | None = None
         self.lock = Lock()  # the timer has its own thread
 

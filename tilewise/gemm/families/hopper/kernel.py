@@ -254,7 +254,7 @@ def _words(tiling: Tiling, view: Problem, staged: Staged | None) -> str:
 
 
 def _as_computed(product: Product, tiling: Tiling) -> tuple[Product, Problem]:
-    """Return what the kernel computes: that of D's transpose if the tiling swaps A and B."""
+    """Return the product, or D's transpose if the tiling swaps A and B, and its problem."""
     if tiling.swapped:
         return product.transposed, problem(product).swapped
     return product, problem(product)

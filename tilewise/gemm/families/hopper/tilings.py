@@ -75,10 +75,12 @@ def chosen(layout: str) -> list[tuple[int, ...]]:
     benchmarks/choose_kernels.py writes the file. The tiling of 64 x 64 without a cluster can
     compute every aligned product.
     """
-    numbers = np.fromstring(" ".join(_RECORDED[layout]), np.int64, sep=" ")
+    numbers = np.fromstring(" ".join(_record()[layout]), np.int64, sep=" ")
     return list(map(tuple, numbers.reshape(-1, 8).tolist()))
 
 
-# By layout, as text, which JSON reads faster than numbers. It is read with the module, as the first
-# product of a layout would wait for it.
-_RECORDED: dict[str, list[str]] = json.loads(FILE.read_bytes())["tilings"]
+@cache
+def _record() -> dict[str, list[str]]:
+    """Return the file's tilings by layout, as text, which JSON reads faster than numbers."""
+    found: dict[str, list[str]] = json.loads(FILE.read_bytes())["tilings"]
+    return found
