@@ -17,7 +17,7 @@ from reference import examples
 from tilewise.gemm.blocking import Span
 from tilewise.gemm.chip import H200
 from tilewise.host import resident
-from tilewise.host.choose import choose
+from tilewise.host.choose import GROWING_A, LINK, choose
 from tilewise.host.divided import TooLittleError
 from tilewise.host.execute import Matrices
 from tilewise.host.launcher import Operation
@@ -25,6 +25,7 @@ from tilewise.host.matrices import HostMatrix, MatrixLayout, parts_of, pitch_of
 from tilewise.host.plan import Compute, CopyIn, CopyOut, HostPlan, HostProblem, Region
 from tilewise.host.product import SecondsOf, problem_of
 from tilewise.host.strips import Strips
+from tilewise.host.timeline import HOST, KERNEL, seconds_of
 
 
 def problem(m: int, n: int, k: int, item: int = 4, batch: int = 1, **given: Any) -> HostProblem:
@@ -90,18 +91,56 @@ def test_the_order_from_pinned_memory() -> None:
         assert found == {"A": of_a, "B": of_b}
         assert all(x.k == p.k for x in steps if isinstance(x, Compute))
         last = [step for step in steps if isinstance(step, CopyOut)][-1]
-        assert last.rows.size * last.columns.size * 16 <= p.m * p.n  # nothing overlaps it
+        assert last.rows.size * last.columns.size * 8 <= p.m * p.n  # nothing overlaps it
     wide = problem(8192, 8192, 8192, 2, is_pinned=True)
     wide = replace(wide, a=MatrixLayout(False, 2))  # strips of A would have short lines
     steps = list(choose(wide, 70 * 10**9, seconds(wide)).steps())
-    assert min(x.rows.size for x in steps if isinstance(x, CopyIn) and x.matrix == "A") == 2048
+    assert min(x.rows.size for x in steps if isinstance(x, CopyIn) and x.matrix == "A") >= 2048
     q = problem(8192, 8192, 8192, 4, is_pinned=True, shared="transposed")
     steps = list(choose(q, 70 * 10**9, seconds(q)).steps())
     assert {step.matrix for step in steps if isinstance(step, CopyIn)} == {"A"}
 
 
+def test_the_order_from_other_memory() -> None:
+    """Strips are as wide as they are high, so that few copies allow much of the product."""
+    for m, n, of_a, of_b in (
+        (8192, 8192, 4, 4), (16384, 4096, 8, 2), (65536, 4096, 16, 1), (2048, 2048, 2, 2),
+    ):  # fmt: skip
+        p = problem(m, n, 8192)
+        steps = list(choose(p, 70 * 10**9, seconds(p)).steps())
+        found = Counter(step.matrix for step in steps if isinstance(step, CopyIn))
+        assert found == {"A": of_a, "B": of_b}
+
+
+def test_the_timeline() -> None:
+    """Each copy follows the one before, a kernel its strips, and a copy back its kernel."""
+    p = problem(2048, 1024, 512)
+    rate, computing = 1e9, 4e-3
+    of_a, of_b, of_d = (4 * x / rate for x in (2048 * 512, 512 * 1024, 2048 * 1024))
+    # A's first half, B, the first product; A's second half, the second one. Then D's second half.
+    half = computing / 2 + KERNEL
+    first = HOST + of_a / 2 + of_b
+    second = first + of_a / 2
+    back = max(second + half, first + half + of_d / 2) + of_d / 2
+    assert seconds_of(resident.plan(p, 2, 1), p, computing, rate) == pytest.approx(back)
+    slow = seconds_of(resident.plan(p, 2, 1), p, 1.0, rate)  # now the kernels are the longest
+    assert slow == pytest.approx(first + 1.0 + 2 * KERNEL + of_d / 2)
+    empty = problem(64, 64, 0)
+    assert 0 < seconds_of(resident.plan(empty, 1, 1), empty, 0.0, rate) < 1e-3
+
+
+def test_a_product_from_pinned_memory_is_cut_in_the_best_of_several_ways() -> None:
+    for m, n, k, item in ((8192, 8192, 8192, 4), (8192, 8192, 8192, 2), (20_000, 3000, 4000, 4)):
+        p = problem(m, n, k, item, is_pinned=True)
+        computing = seconds(p)(m, n, k)
+        plan = choose(p, 70 * 10**9, seconds(p))
+        taken = seconds_of(plan, p, computing, LINK)
+        for of_a, of_b in ((1, 1), (4, 4), (6, 5), (16, 1), (1, 8)):
+            assert taken <= seconds_of(resident.plan(p, of_a, of_b), p, computing, LINK)
+
+
 def test_shares() -> None:
-    growing = (2, 3, 2, 4, 4, 1)
+    growing = GROWING_A
     for size, shares in ((8192, growing), (100, (4, 2)), (130, (1, 1, 1)), (1, (4, 3, 1))):
         found = resident.cut_by(size, shares, 128)
         assert found[0].start == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import examples
 
+from tilewise.errors import LaunchError
 from tilewise.host import at_once, choose, divided, execute, grouped, resident
 from tilewise.host.choose import Seconds
 from tilewise.host.copiers import Copiers
@@ -190,3 +192,57 @@ def test_what_is_not_computed_at_once() -> None:
     batch = HostMatrix(np.ones((2, 8, 8)))
     p = problem_of(Matrices(batch, a, None, batch), 1.0, 8)
     assert not at_once.is_for(grouped.plan(p, 1), Matrices(batch, a, None, batch))
+
+
+class FailingChannel(FakeChannel):
+    """A channel that fails at one of the calls that wait for an event or copy to the GPU."""
+
+    def __init__(self, seed: int, error: BaseException, call: str, at: int) -> None:
+        super().__init__(seed)
+        self._error, self._call, self._left = error, call, at
+
+    def _fails_at(self, call: str) -> None:
+        if call == self._call:
+            self._left -= 1
+            if not self._left:
+                raise self._error
+
+    def finish(self, event: Any) -> None:
+        self._fails_at("finish")
+        super().finish(event)
+
+    def copy_in(self, *args: Any) -> None:
+        self._fails_at("copy_in")
+        super().copy_in(*args)
+
+
+@pytest.mark.parametrize(
+    ("error", "call", "at"),
+    [
+        (LaunchError("a kernel failed"), "finish", 1),
+        (LaunchError("a kernel failed"), "finish", 9),
+        (KeyboardInterrupt(), "copy_in", 1),
+        (KeyboardInterrupt(), "copy_in", 8),
+    ],
+)
+def test_errors_end_the_threads(error: BaseException, call: str, at: int) -> None:
+    """A thread's error is raised by the product, and after any error no thread goes on."""
+    rng = np.random.default_rng(1)
+    x = [HostMatrix(rng.standard_normal((1, 64, 64))) for _ in range(3)]
+    matrices = Matrices(x[0], x[1], None, x[2])
+    p = problem_of(matrices, 1.0, 8)
+    plan = resident.plan(p, 4, 4, 8)
+    channel = FailingChannel(1, error, call, at)
+    operation = Operation("float64", "float64", 1.0, 0.0)
+    launcher = FakeLauncher(channel, p, operation, plan)
+    base = channel.allocate(plan.memory + execute.COMPUTE_STREAMS * launcher.workspace)
+    copiers = Copiers(2)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("BUFFER", "LEAST_BUFFER"):
+            patch.setattr(execute, name, 2048)
+        with pytest.raises(type(error)):
+            execute.execute(launcher, matrices, channel, base, helpers(copiers))
+    left = {each.name for each in threading.enumerate()}
+    assert not left & {"tilewise loads", "tilewise stores"}
+    copiers.copy(np.zeros(10), np.ones(10)).wait()  # the copying threads are free again
+    copiers.close()

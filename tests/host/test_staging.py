@@ -15,7 +15,7 @@ import pytest
 from waiting import assert_soon
 
 from tilewise.host import staging
-from tilewise.host.copiers import Copiers
+from tilewise.host.copiers import Copiers, Copying, _Share, _Tasks
 
 
 class FakeGpu:
@@ -104,6 +104,18 @@ def test_copies_and_their_errors() -> None:
     before = threading.active_count()
     copiers.close()
     assert threading.active_count() == before - 3
+
+
+def test_what_is_to_be_copied_first() -> None:
+    """Shares that are to be copied first overtake the others; threads end behind all of them."""
+    tasks, to = _Tasks(), np.zeros(1)
+    shares = [_Share(Copying(1), to, to) for _ in range(4)]
+    for share, is_first in zip(shares, (False, True, False, True), strict=True):
+        tasks.put(share, is_first)
+    tasks.end(1)
+    found = [tasks.get() for _ in range(5)]
+    order = [next((i for i, each in enumerate(shares) if each is x), None) for x in found]
+    assert order == [1, 3, 0, 2, None]
 
 
 def interrupted(call: Callable[..., Any], at: int, *, after: bool = False) -> Callable[..., Any]:

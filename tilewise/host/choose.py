@@ -16,29 +16,31 @@ from tilewise.host import at_once, divided, grouped, resident, strips
 from tilewise.host.channel import BUFFER
 from tilewise.host.plan import HostPlan, HostProblem
 from tilewise.host.strips import Strips
+from tilewise.host.timeline import seconds_of
 
 LINK, STAGED = 50e9, 20e9
 """The bytes a second in each direction, both at once, measured over PCIe 5.0 x16: from and to
 pinned memory, and with threads that copy from and to other memory.
 """
 
-PIECES = 16
-"""The number of pieces of the longest of copies and kernels, so that the others overlap it."""
 DIRECT_STRIP, STAGED_STRIP = 8 << 20, BUFFER
 """The least bytes of a strip from pinned memory, whose copies and kernels the host enqueues in some
 50 µs, and of a strip that threads copy to a buffer: waking them takes longer.
 """
-MOST_STRIPS = 16
 LEAST_LINE = 4096
 """The least bytes of a strip's lines, since the link copies shorter ones more slowly."""
-GROWING_A, GROWING_B = (2, 3, 2, 4, 4, 1), (4, 2, 6, 4)
-"""The strips of A and of B in 16ths, if the kernels take longest.
+CUTS = (
+    (1, 16), (1, 8), (3, 8), (5, 6), (4, 4), (2, 2), (1, 1), (6, 5), (8, 3), (8, 1), (16, 1)
+)  # fmt: skip
+"""The numbers of strips of A and of B among which a product from pinned memory takes the best."""
+GROWING_A, GROWING_B = (2, 3, 2, 4, 3, 2), (4, 2, 6, 4)
+"""Strips of A and of B in 16ths, another such choice.
 
 A's first strips are small, so that kernels begin soon, and its last one is small, since nothing
 overlaps the copy of its part of D. B's strips are fewer and larger, which suits the kernels better.
 """
-LEAST_GROWING = 4
-"""The least number of strips of A and of B of which such strips are made."""
+STAGED_PAIRS = 16
+"""The number of pairs of strips from other memory, where how fast threads copy decides."""
 GROUP = 64 << 20
 """The bytes that a group of a batch's products copies to the GPU and back."""
 STEP = 50e-6
@@ -108,39 +110,25 @@ def _rate(p: HostProblem) -> float:
 @lru_cache(maxsize=256)
 def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
     """Return the plan of a product that fits, with strips enough for copies to overlap kernels."""
-    computing = seconds(p.m, p.n, p.k)
     size_a, size_b = p.m * p.k * p.a.item, p.k * p.n * p.b.item
-    piece = max(p.bytes_in / LINK, p.bytes_out / LINK, computing) / PIECES
     least = DIRECT_STRIP if p.is_pinned else STAGED_STRIP
-    strip = least if p.is_pinned else max(least, piece * LINK)
-    most_a = MOST_STRIPS if p.a.by_rows else _strips_of_lines(p.m * p.a.item)
-    most_b = MOST_STRIPS if not p.b.by_rows else _strips_of_lines(p.n * p.b.item)
-    of_a = min(most_a, max(1, round(size_a / strip)))
-    of_b = min(most_b, max(1, round(size_b / strip)))
-    is_growing = False
-    if p.is_pinned and not p.shared:
-        # If the kernels and the copies back keep up with the larger matrix once the other one is
-        # there, the link never waits: one matrix goes whole, in fewer and longer copies.
-        if max(computing, p.bytes_out / LINK) <= max(size_a, size_b) / LINK:
-            of_a, of_b = (of_a, 1) if size_a >= size_b else (1, of_b)
-        elif computing > p.bytes_in / LINK and min(of_a, of_b) >= LEAST_GROWING:
-            is_growing = True
-    # Computing and copying back begin with the first pair of strips and end with the last one.
-    wanted = min(max(computing, p.bytes_out / LINK) / piece, p.bytes_out / least)
-    if of_a * of_b < wanted:
-        more = math.sqrt(wanted / (of_a * of_b))
-        of_a = min(most_a, max(of_a, math.ceil(of_a * more)))
-        of_b = min(most_b, max(of_b, math.ceil(of_b * more)))
-    if is_growing:
+    most_a, most_b = max(1, -(-size_a // least)), max(1, -(-size_b // least))
+    if not p.a.by_rows:
+        most_a = min(most_a, max(1, p.m * p.a.item // LEAST_LINE))
+    if p.b.by_rows:
+        most_b = min(most_b, max(1, p.n * p.b.item // LEAST_LINE))
+    if not p.is_pinned:
+        wanted = round(math.sqrt(STAGED_PAIRS * size_a / max(1, size_b)))
+        of_a = min(most_a, STAGED_PAIRS, max(1, wanted))
+        return resident.plan(p, of_a, min(most_b, round(STAGED_PAIRS / of_a)))
+    cuts = {(min(most_a, of_a), min(most_b, of_b)) for of_a, of_b in CUTS}
+    plans = [resident.plan(p, *cut) for cut in sorted(cuts)]
+    if not p.shared and most_a >= len(GROWING_A) and most_b >= len(GROWING_B):
         rows = resident.cut_by(p.m, GROWING_A, resident.STRIP_GRAIN)
         columns = resident.cut_by(p.n, GROWING_B, resident.STRIP_GRAIN)
-        return resident.plan_of(p, rows, columns)
-    return resident.plan(p, of_a, of_b)
-
-
-def _strips_of_lines(size: int) -> int:
-    """Return the most strips into which lines of ``size`` bytes are cut."""
-    return min(MOST_STRIPS, max(1, size // LEAST_LINE))
+        plans.append(resident.plan_of(p, rows, columns))
+    computing = seconds(p.m, p.n, p.k)
+    return min(plans, key=lambda plan: seconds_of(plan, p, computing, LINK))
 
 
 def _best_strips(p: HostProblem, room: int, seconds: Seconds) -> tuple[float, Strips] | None:

@@ -6,8 +6,9 @@ import itertools
 import queue
 import threading
 import weakref
+from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -61,14 +62,48 @@ class Copying:
         self._ended.wait()
 
 
-Tasks = queue.SimpleQueue[tuple[Copying, Array, Array] | None]
+class _Share(NamedTuple):
+    """A share of an array that a thread has to copy."""
+
+    copying: Copying
+    to: Array
+    source: Array
+
+
+class _Tasks:
+    """The shares that threads have to copy: those to copy first, and the others."""
+
+    def __init__(self) -> None:
+        self._first: deque[_Share] = deque()
+        self._later: deque[_Share] = deque()
+        # One True for each share in the two, and a None for each thread that has to end.
+        self._turns: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+
+    def put(self, share: _Share, is_first: bool) -> None:
+        """Add a share, to be copied before those that are not ``is_first`` if it is."""
+        (self._first if is_first else self._later).append(share)
+        self._turns.put(True)
+
+    def get(self) -> _Share | None:
+        """Wait for the next share and return it; None if the thread has to end."""
+        if self._turns.get() is None:
+            return None
+        try:
+            return self._first.popleft()
+        except IndexError:
+            return self._later.popleft()
+
+    def end(self, count: int) -> None:
+        """Let ``count`` threads end when all shares are taken that were put before."""
+        for _ in range(count):
+            self._turns.put(None)
 
 
 class Copiers:
     """A pool of threads that copy.
 
     The threads end with the pool, even if Ctrl-C interrupts its constructor or :meth:`close`: they
-    refer only to its queue, and are told to end when nothing refers to the pool any more.
+    refer only to its tasks, and are told to end when nothing refers to the pool any more.
 
     Parameters
     ----------
@@ -77,8 +112,8 @@ class Copiers:
     """
 
     def __init__(self, count: int) -> None:
-        self._tasks: Tasks = queue.SimpleQueue()
-        self._end = weakref.finalize(self, _tell_to_end, self._tasks, count)
+        self._tasks = _Tasks()
+        self._end = weakref.finalize(self, self._tasks.end, count)
         self._end.atexit = False  # then daemon threads end by themselves
         self._threads = [
             threading.Thread(target=_work, args=(self._tasks,), name="tilewise copies", daemon=True)
@@ -87,8 +122,15 @@ class Copiers:
         for thread in self._threads:
             thread.start()
 
-    def copy(self, to: Array, source: Array) -> Copying:
-        """Begin to copy an array to one that it can be broadcast to."""
+    def copy(self, to: Array, source: Array, *, is_first: bool = False) -> Copying:
+        """Begin to copy an array to one that it can be broadcast to.
+
+        Parameters
+        ----------
+        to, source : array
+        is_first : bool, optional
+            Whether the threads copy it before all arrays for which this is not set.
+        """
         if not self._threads:
             copying = Copying(1)
             copying.do(to, source)
@@ -96,7 +138,7 @@ class Copiers:
         found = list(_shares(to, np.broadcast_to(source, to.shape)))
         copying = Copying(len(found))
         for share in found:
-            self._tasks.put((copying, *share))
+            self._tasks.put(_Share(copying, *share), is_first)
         return copying
 
     def close(self) -> None:
@@ -106,18 +148,11 @@ class Copiers:
             thread.join()
 
 
-def _work(tasks: Tasks) -> None:
-    """Carry out tasks until one of them is None."""
-    while (task := tasks.get()) is not None:
-        copying, to, source = task
-        copying.do(to, source)
-        del task, copying, to, source  # so that a waiting thread keeps no array alive
-
-
-def _tell_to_end(tasks: Tasks, count: int) -> None:
-    """Tell ``count`` threads to end when they have finished the tasks in the queue."""
-    for _ in range(count):
-        tasks.put(None)
+def _work(tasks: _Tasks) -> None:
+    """Copy shares until the thread has to end."""
+    while (share := tasks.get()) is not None:
+        share.copying.do(share.to, share.source)
+        del share  # so that a waiting thread keeps no array alive
 
 
 def _shares(to: Array, source: Array) -> Iterator[tuple[Array, Array]]:

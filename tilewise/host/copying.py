@@ -7,6 +7,7 @@ thread can run the Python code between them.
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections import deque
@@ -73,6 +74,9 @@ class _Filled(NamedTuple):
 class Loader:
     """The copies to the GPU of pieces that are not pinned; buffers are filled ahead of the steps.
 
+    If there are more parts than buffers, a thread waits for the copies from the buffers to the GPU,
+    and fills each buffer again as soon as it is free, while the steps go on.
+
     Parameters
     ----------
     channel : Channel
@@ -86,7 +90,7 @@ class Loader:
         A function that returns the view of a step's piece.
     most : int
         The most bytes of a part.
-    copiers : Copiers
+    helpers : Helpers
     """
 
     def __init__(
@@ -97,32 +101,36 @@ class Loader:
         steps: Iterator[CopyIn],
         piece_of: Callable[[CopyIn], Array],
         most: int,
-        copiers: Copiers,
+        helpers: Helpers,
     ) -> None:
-        self._channel, self._base, self._most, self._copiers = channel, base, most, copiers
-        self._ahead = self._parts(steps, piece_of)
-        self._next = next(self._ahead, None)
+        self._channel, self._base, self._most, self._helpers = channel, base, most, helpers
         self._stream = stream
+        self._parts = _parts(steps, piece_of, most)
+        self._has_begun, self._stops = False, False
         self._filled: deque[_Filled] = deque()
-        self._sent: deque[Buffer] = deque()  # on their way to the GPU, the oldest first
-        self._buffers = 0
-
-    def _parts(
-        self, steps: Iterator[CopyIn], piece_of: Callable[[CopyIn], Array]
-    ) -> Iterator[tuple[Part, bool]]:
-        for step in steps:
-            region = step.to
-            parts = list(parts_of(piece_of(step), region.pitch, region.stride, self._most))
-            for at, part in enumerate(parts, 1):
-                yield part, at == len(parts)
+        # A None for each part in :attr:`_filled`, or the error of the thread.
+        self._turns: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        # The buffers on their way to the GPU, the oldest first; None if the thread has to end.
+        self._sent: queue.SimpleQueue[Buffer | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def load(self, region: Region, waits: Sequence[Any]) -> Completion:
-        """Copy the next piece to its region, after these events."""
+        """Copy the next piece to its region, after these events.
+
+        Raises
+        ------
+        Exception
+            The error of the thread that fills buffers, if it failed.
+        """
         channel, stream = self._channel, self._stream
+        if not self._has_begun:
+            self._begin()
         for event in waits:
             channel.wait(stream, event)
         while True:
-            self._fill(must=not self._filled)
+            error = self._turns.get()
+            if error is not None:
+                raise error
             # Removed only when it is filled, as :meth:`cancel` waits for those that are not.
             buffer, part, copying, is_last = self._filled[0]
             copying.wait()
@@ -132,35 +140,72 @@ class Loader:
             address = self._base + region.offset + part.ahead
             channel.copy_in(stream, address, region.pitch, host, host_pitch, shape)
             buffer.event = channel.record(stream)
-            self._sent.append(buffer)
+            self._sent.put(buffer)
             if is_last:
                 return Completion([buffer.event], stream)
 
+    def finish(self) -> None:
+        """End the thread, when all pieces are loaded."""
+        if self._thread is not None:
+            self._thread.join()
+
     def cancel(self) -> None:
         """Make all threads stop filling buffers, and return when they have."""
+        self._stops = True
+        self._sent.put(None)
+        if self._thread is not None and self._thread.ident is not None:  # it was started
+            self._thread.join()
         for filled in self._filled:
             filled.copying.cancel()
 
-    def _fill(self, must: bool) -> None:
-        """Begin to fill each free buffer; wait for one if there ``must`` be a filled one."""
-        while self._next is not None and (buffer := self._buffer(must)) is not None:
-            part, is_last = self._next
-            self._next = next(self._ahead, None)
-            copying = self._copiers.copy(packed(buffer.memory, part.host), part.host)
-            self._filled.append(_Filled(buffer, part, copying, is_last))
-            must = False
+    def _begin(self) -> None:
+        """Begin to fill all buffers, and let the thread fill them again."""
+        self._has_begun = True
+        for index in range(BUFFERS[Kind.INWARD]):
+            found = next(self._parts, None)
+            if found is None:
+                return
+            buffer = self._channel.buffer(Kind.INWARD, index, self._most)
+            if buffer.event is not None:
+                self._channel.finish(buffer.event)
+            self._fill(buffer, *found)
+        found = next(self._parts, None)
+        if found is not None:
+            self._thread = threading.Thread(
+                target=self._fill_again, args=found, name="tilewise loads", daemon=True
+            )
+            self._thread.start()
 
-    def _buffer(self, must: bool) -> Buffer | None:
-        if self._buffers < BUFFERS[Kind.INWARD]:
-            buffer = self._channel.buffer(Kind.INWARD, self._buffers, self._most)
-            self._buffers += 1
-        elif self._sent and (must or self._channel.is_done(self._sent[0].event)):
-            buffer = self._sent.popleft()
-        else:
-            return None
-        if buffer.event is not None:
-            self._channel.finish(buffer.event)
-        return buffer
+    def _fill(self, buffer: Buffer, part: Part, is_last: bool) -> None:
+        """Begin to fill a buffer with a part."""
+        to = packed(buffer.memory, part.host)
+        copying = self._helpers.copiers.copy(to, part.host, is_first=True)
+        self._filled.append(_Filled(buffer, part, copying, is_last))
+        self._turns.put(None)
+
+    def _fill_again(self, *found: Any) -> None:
+        """Fill buffers whose copies to the GPU have ended with this part and the ones behind it."""
+        try:
+            with self._helpers.current():
+                for part, is_last in itertools.chain([found], self._parts):
+                    buffer = self._sent.get()
+                    if self._stops or buffer is None:
+                        return
+                    self._channel.finish(buffer.event)
+                    self._fill(buffer, part, is_last)
+        except BaseException as error:
+            self._turns.put(error)
+
+
+def _parts(
+    steps: Iterator[CopyIn], piece_of: Callable[[CopyIn], Array], most: int
+) -> Iterator[tuple[Part, bool]]:
+    """Yield the parts of all steps' pieces, and whether each is the last one of its piece."""
+    for step in steps:
+        region = step.to
+        parts = list(parts_of(piece_of(step), region.pitch, region.stride, most))
+        for at, part in enumerate(parts, 1):
+            yield part, at == len(parts)
 
 
 class Storer:

@@ -109,7 +109,7 @@ class _Run:
         matrices, copiers, most = self._matrices, helpers.copiers, self._buffer_size()
         staged = filter(self._is_staged, self._plan.steps())
         stream = self._stream(Kind.INWARD)
-        loader = Loader(self._channel, stream, self._base, staged, matrices.piece, most, copiers)
+        loader = Loader(self._channel, stream, self._base, staged, matrices.piece, most, helpers)
         is_direct = matrices.d.goes_directly(matrices.d.layout.by_rows)
         stream = self._stream(Kind.OUTWARD, DIRECT if is_direct else 0)
         unthreaded = Storer(
@@ -126,6 +126,7 @@ class _Run:
                     self._compute(step)
                 else:
                     self._copy_out(step, storer)
+            loader.finish()
             storer.finish()
         except BaseException:
             loader.cancel()

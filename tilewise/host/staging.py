@@ -15,8 +15,11 @@ from tilewise.host.copying import Helpers
 
 MOST_CHANNELS = 2
 """The most products that a GPU computes from the host's memory at once; others wait."""
-MOST_COPIERS = 16
-"""The most threads that copy, within the number of cores."""
+MOST_COPIERS, COPIERS = 12, 3 / 4
+"""The most threads that copy, and their most as a share of the cores.
+
+The other cores are for the threads that enqueue copies and kernels, which would have to wait.
+"""
 
 
 class _Staging:
@@ -64,7 +67,7 @@ class _Staging:
         """Return the threads that copy for all channels."""
         with self._changed:
             if self._copiers is None:
-                self._copiers = Copiers(min(cores(), MOST_COPIERS))
+                self._copiers = Copiers(min(MOST_COPIERS, max(1, int(COPIERS * cores()))))
             return self._copiers
 
     def free(self) -> int:
