@@ -1,7 +1,7 @@
 """When the steps of a plan end, if matrices are copied from and to pinned memory.
 
-Copies in each direction follow one another, kernels too, and all three run at once. On an H200 the
-times of 19 products drawn at random were within 6% of those measured.
+Copies in each direction follow one another, kernels too, and all three run at once. On an H200, 19
+products drawn at random, each cut in four ways, took 4% longer or shorter in the mean.
 """
 
 from __future__ import annotations
