@@ -264,7 +264,8 @@ def _readable(call: Call, seen: Seen) -> _Input:
 
 def _inputs(call: Call) -> tuple[_Input, _Input, _Input | None, _Input | None]:
     a, b, c, up = inputs(call)
-    of_c, of_up = (None if x is None else _readable(call, x) for x in (c, up))
+    of_c = None if c is None else _readable(call, c)
+    of_up = None if up is None else _readable(call, up)
     return _readable(call, a), _readable(call, b), of_c, of_up
 
 
@@ -339,26 +340,31 @@ def _where_it_lies(call: Call, gpu: Gpu, key: repeat.Key | None) -> Any:
         product = fixed(product, chip_of(gpu))
     plan = plan_product(product, gpu)
     workspace = library.empty((plan.workspace,), "uint8", call.a) if plan.workspace else None
-    addresses = (
+    addresses = [
         a.address,
         b.address,
         0 if c is None else c.address,
         found.views[0].pointer,
         0 if workspace is None else library.address(workspace),
-        *(library.address(x) for x, _ in given),
-        *(each.pointer for each in found.views[1:]),
-        *(() if up is None else (up.address,)),
-    )
+    ]
+    if call.fusion is not None:
+        addresses += [library.address(x) for x, _ in given]
+        addresses += [each.pointer for each in found.views[1:]]
+        if up is not None:
+            addresses.append(up.address)
     launches = beside.launches(product, plan, gpu)
     for launch in launches:
         gpu.enqueue(launch, stream, addresses)
+    are_own = True  # whether all arrays of the launches are the call's own, without copies
     for each, stored in zip(found.results, found.stored, strict=True):
         if stored is not each:
             each[...] = stored
+            are_own = False
+    for x in (a, b, c, up):
+        if x is not None and x.view is None:
+            are_own = False
     arrays = [] if call.fusion is None else [x for _, x in call.fusion.arrays]
-    of_operands = [x for x, _ in given]
-    are_own = all(map(is_, (*found.stored, *of_operands), (*found.results, *arrays)))
-    if key is not None and are_own and all(x is None or x.view for x in (a, b, c, up)):
+    if key is not None and are_own and all(map(is_, [x for x, _ in given], arrays)):
         matrices = [x.array for x in (a, b, up) if x is not None]
         record = repeat.record(
             library, gpu, launches, matrices=matrices, operands=arrays, results=found.results,

@@ -121,21 +121,20 @@ def check(
     """Return the call if everything in it is right; see :func:`tilewise.matmul` for errors."""
     check_device(device)
     check_flags(transpose_a=transpose_a, transpose_b=transpose_b)
-    given = tuple(out) if isinstance(out, tuple | list) else None if out is None else (out,)
+    given = None if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
     outs = given or ()
-    if any(x is None for x in outs):
-        raise TypeError("out has None among its arrays; give all of them, or none")
+    for x in outs:
+        if x is None:
+            raise TypeError("out has None among its arrays; give all of them, or none")
     out = outs[0] if outs else None
     pairs, up = None if asked is None else asked.pairs, None
     if pairs == APART:
         b, up = b
-    arrays = [("a", a), ("b" if up is None else "b[0]", b)]
-    inputs = len(arrays) + (up is not None)
-    arrays += [
-        (what, x)
-        for what, x in (("b[1]", up), ("c", c), *(("out", x) for x in outs))
-        if x is not None
-    ]
+    arrays = [("a", a), ("b", b)] if up is None else [("a", a), ("b[0]", b), ("b[1]", up)]
+    inputs = len(arrays)
+    if c is not None:
+        arrays.append(("c", c))
+    arrays += [("out", x) for x in outs]
     library = one_library(arrays)
     dtype, result_dtype = dtypes(library, a, b, c, outs, out_dtype)
     if up is not None:
@@ -143,9 +142,8 @@ def check(
     fused = fusion(library, asked, given, ACCUMULATORS[dtype])
     operand_arrays = [] if fused is None else fused.arrays
     check_places(library, [*arrays, *operand_arrays], device)
-    m, n, k, batch, shape = shapes(
-        a.shape, _of_result(b, up, pairs, transpose_b), transpose_a, transpose_b
-    )
+    of_b = _of_result(b, up, pairs, transpose_b)
+    m, n, k, batch, shape = shapes(a.shape, of_b, transpose_a, transpose_b)
     if pairs is not None and (c is not None or beta != 0):
         raise ValueError("a product with pairs takes no C; pass it as an operand of the epilogue")
     for what, x in arrays[inputs:]:
@@ -170,9 +168,10 @@ def check(
 
 def _of_result(b: Array, up: Array | None, pairs: str | None, transpose: bool) -> Sequence[int]:
     """Return the shape of one of the matrices B, which has as many columns as the result."""
-    shape = list(b.shape)
+    whole: Sequence[int] = b.shape
     if pairs is None:
-        return shape
+        return whole
+    shape = list(whole)
     if len(shape) < 2:
         raise ValueError(f"b has shape {tuple(shape)}; pairs are columns of a matrix")
     if up is not None:
@@ -256,7 +255,7 @@ def shapes(
             f"op(A) is {m:,} x {k:,} and op(B) is {rows:,} x {n:,}; "
             f"A must have as many columns as B has rows, and {k:,} is not {rows:,}"
         )
-    batch = broadcast(tuple(a[:-2]), tuple(b[:-2]))
+    batch = () if len(a) < 3 and len(b) < 3 else broadcast(tuple(a[:-2]), tuple(b[:-2]))
     shape = (*batch, *(() if len(a) == 1 else (m,)), *(() if len(b) == 1 else (n,)))
     return m, n, k, batch, shape
 

@@ -41,16 +41,12 @@ class Seen(NamedTuple):
 
 def inputs(call: Call) -> tuple[Seen, Seen, Seen | None, Seen | None]:
     """Return A, B, C if it is read, and the second B of a product of pairs in two arrays."""
-    rows, columns = call.has_rows, call.has_columns
-
-    def of_b(x: Array) -> Seen:
-        return _seen(call, x, has_rows=True, has_columns=columns, transpose=call.transpose_b)
-
+    rows, columns, of_b = call.has_rows, call.has_columns, call.transpose_b
     return (
-        _seen(call, call.a, has_rows=rows, has_columns=True, transpose=call.transpose_a),
-        of_b(call.b),
-        None if call.c is None else _seen(call, call.c, has_rows=rows, has_columns=columns),
-        None if call.up is None else of_b(call.up),
+        _seen(call, call.a, rows, True, call.transpose_a),
+        _seen(call, call.b, True, columns, of_b),
+        None if call.c is None else _seen(call, call.c, rows, columns),
+        None if call.up is None else _seen(call, call.up, True, columns, of_b),
     )
 
 
@@ -160,27 +156,22 @@ def first_gpu() -> Gpu | None:
     return found if isinstance(found, Gpu) else None
 
 
-def _seen(
-    call: Call, x: Array, *, has_rows: bool, has_columns: bool, transpose: bool = False
-) -> Seen:
-    def as_operand(view: View | None) -> Operand | None:
-        return operand_of(
-            view, call.batch, has_rows=has_rows, has_columns=has_columns, transpose=transpose
-        )
-
-    view = call.library.view(x)
+def _seen(call: Call, x: Array, has_rows: bool, has_columns: bool, transpose: bool = False) -> Seen:
+    library, batch = call.library, call.batch
+    how = has_rows, has_columns, transpose
+    view = library.view(x)
     # A transfer to a device also moves everything between the array's elements.
     if view is not None and (
-        call.library.ordinal(x) is not None or span(view) <= 2 * math.prod(view.shape)
+        library.ordinal(x) is not None or span(view) <= 2 * math.prod(view.shape)
     ):
-        operand = as_operand(view)
+        operand = operand_of(view, batch, *how)
         if operand is not None:
             return Seen(x, operand, None, view)
     shape = tuple(x.shape)
-    operand = as_operand(new(shape))
+    operand = operand_of(new(shape), batch, *how)
     if operand is None:  # its leading dimensions must be broadcast, too
-        shape = (*call.batch, *shape[len(shape) - has_rows - has_columns :])
-        operand = as_operand(new(shape))
+        shape = (*batch, *shape[len(shape) - has_rows - has_columns :])
+        operand = operand_of(new(shape), batch, *how)
     assert operand is not None
     return Seen(x, operand, shape, None)
 
@@ -188,7 +179,6 @@ def _seen(
 def operand_of(
     view: View | None,
     batch: tuple[int, ...],
-    *,
     has_rows: bool = True,
     has_columns: bool = True,
     transpose: bool = False,

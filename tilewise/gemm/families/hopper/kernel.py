@@ -11,10 +11,17 @@ from tilewise.gemm.epilogue import Strided
 from tilewise.gemm.families.hopper.cover import cover
 from tilewise.gemm.families.hopper.matrices import Matrix, box_of, matrix_of
 from tilewise.gemm.families.hopper.tiling import SUM_COLUMNS, Problem, Tiling
-from tilewise.gemm.families.hopper.variants import SOURCE, Variant, kernels_of, may_prefetch
+from tilewise.gemm.families.hopper.variants import (
+    KERNELS,
+    SOURCE,
+    Variant,
+    kernels_of,
+    may_prefetch,
+)
 from tilewise.gemm.layouts import layout
 from tilewise.gemm.product import FIRST_FUSED, WORKSPACE, A, B, C, D, Operand, Product
 from tilewise.gemm.steps import Plan
+from tilewise.kernel import Kernel
 from tilewise.launch import Launch
 from tilewise.places import ITEM_SIZES, Packed, Place
 
@@ -23,6 +30,7 @@ STAGED_ROWS = 64  # the rows of a box of a row-major staged operand
 STORE = SOURCE.with_name("hopper_store.cuh")
 LATELY = 64  # products whose properties are cached while a plan is made
 HALVES = ("float16", "bfloat16")
+_NO_MAP = bytes(TENSOR_MAP_BYTES)
 LARGEST = 2**31 - 512  # the kernel counts sizes, and tiles, by int, up to a tile past the end
 
 
@@ -42,6 +50,8 @@ class Seen(NamedTuple):
     up : Matrix or None
         The transpose of the second matrix B of a product of pairs; None if ``b`` holds both, with
         alternating columns, or for other products.
+    a_unaligned, b_unaligned : str
+        Why ``a`` and ``b`` are not 16-byte aligned; empty if they are.
     """
 
     a: Matrix
@@ -51,6 +61,8 @@ class Seen(NamedTuple):
     by_tma: bool
     reads_c: bool
     up: Matrix | None
+    a_unaligned: str
+    b_unaligned: str
 
 
 @lru_cache(maxsize=LATELY)
@@ -64,11 +76,12 @@ def objection(product: Product) -> str:
     if max(m, n, k, -(-m // 64) * -(-n // 64) * batch) > LARGEST:
         return "it is too large"
     seen = _seen(product)
-    for name, x in (("A", seen.a), ("B", seen.b)):
-        if words := x.unreadable():
-            return f"{name} {words}"
+    if seen.a_unaligned and (words := seen.a.unreadable()):
+        return f"A {words}"
+    if seen.b_unaligned and (words := seen.b.unreadable()):
+        return f"B {words}"
     if seen.up is not None:
-        if words := seen.b.unaligned() or seen.up.unaligned():
+        if words := seen.b_unaligned or seen.up.unaligned():
             return f"of two matrices B, which TMA copies, one {words}"
         if seen.up.is_k_major is not seen.b.is_k_major:
             return "the two matrices B lie differently"
@@ -85,20 +98,20 @@ def unaligned(product: Product, which: int) -> str:
     """Return why A or B is not 16-byte aligned; empty if it is."""
     seen = _seen(product)
     if which == A:
-        return seen.a.unaligned()
-    return seen.b.unaligned() or ("" if seen.up is None else seen.up.unaligned())
+        return seen.a_unaligned
+    return seen.b_unaligned or ("" if seen.up is None else seen.up.unaligned())
 
 
 @lru_cache(maxsize=LATELY)
 def problem(product: Product) -> Problem:
     """Return the properties of a product that decide how fast its tiles are."""
-    a, b, _, by_rows, by_tma, reads_c, up = _seen(product)
+    a, b, _, by_rows, by_tma, reads_c, up, a_unaligned, b_unaligned = _seen(product)
     of_b = b.alignment if up is None else min(b.alignment, up.alignment)
     epilogue, sums = product.epilogue, 1 if product.pairing is None else 2
     fused, moved = (epilogue.instructions / sums, epilogue.bytes / sums) if epilogue else (0.0, 0.0)
     return Problem(
         product.m, _columns(product), product.k, product.batch, a.is_k_major, b.is_k_major,
-        a.alignment, of_b, bool(a.unaligned()), bool(b.unaligned()), bool(by_rows), by_tma,
+        a.alignment, of_b, bool(a_unaligned), bool(b_unaligned), bool(by_rows), by_tma,
         ITEM_SIZES[product.out_dtype], reads_c, product.pairing is not None,
         product.pairing is not None and up is None, fused, moved,
     )  # fmt: skip
@@ -134,7 +147,7 @@ def _seen(product: Product) -> Seen:
             are_rows = b.is_k_major and up.is_k_major
             if not are_rows or b.unaligned() or up.unaligned():
                 b, up = matrix_of(pairing.whole.transposed, 2 * n, k, batch), None
-    return Seen(a, b, d, by_rows, by_tma, reads_c, up)
+    return Seen(a, b, d, by_rows, by_tma, reads_c, up, a.unaligned(), b.unaligned())
 
 
 def plan(
@@ -175,54 +188,49 @@ def plan(
         a_at, b_at = b_at, a_at
     seen = _seen(swapped)
     a, b, d = seen.a, seen.b, seen.d
-    a_rows = tiling.a_rows(view)
-    a_box = box_of(a.is_k_major, a_rows, tiling.cluster_n)
-    b_columns = tiling.block_n // (1 if seen.up is None else 2)  # of each matrix B
-    b_box = box_of(b.is_k_major, b_columns, tiling.cluster_m)
-    of_up = []
-    if seen.up is not None:
-        of_up = [seen.up.operand(product.up_at(b_at), product.dtype, b_box, is_unaligned=False)]
-    by_rows, by_tma = view.d_row_major, view.d_by_tma
-    stored = tiling.stored_columns(view.pairs)
-    d_columns = 2 * stored // d.item
-    d_box = (d_columns, 16) if by_rows else (16, d_columns)
-    staged, of_staged = _staged(swapped, tiling, view), []
-    if staged is not None:
-        box = (stored, STAGED_ROWS) if by_rows else d_box
-        place = Place(FIRST_FUSED + staged.number)
-        of_staged = [staged.matrix.operand(place, staged.dtype, box, is_unaligned=False)]
+    a_rows, by_rows, by_tma = tiling.a_rows(view), view.d_row_major, view.d_by_tma
+    staged = None if swapped.epilogue is None else _staged(swapped, tiling, view)
     is_divided = at.splits > 1
+    form = _form_of(
+        Variant(
+            swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
+            seen.reads_c, by_rows, by_tma, view.pairs, view.interleaved,
+            None if staged is None else staged.number,
+        ),
+        tiling,
+        is_divided,
+    )  # fmt: skip
+    more = []
+    if seen.up is not None:
+        up_at = product.up_at(b_at)
+        more.append(seen.up.operand(up_at, product.dtype, form.b_box, is_unaligned=False))
+    if staged is not None:
+        place = Place(FIRST_FUSED + staged.number)
+        more.append(staged.matrix.operand(place, staged.dtype, form.staged_box, is_unaligned=False))
     # A matrix that an earlier kernel copies to the workspace is not there yet.
     is_prefetched = (
-        view.is_streamed
-        and may_prefetch(tiling, is_divided)
-        and WORKSPACE not in (a_at.array, b_at.array)
+        form.may_prefetch and view.is_streamed and WORKSPACE not in (a_at.array, b_at.array)
     )
-    variant = Variant(
-        swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
-        seen.reads_c, by_rows, by_tma, view.pairs, view.interleaved,
-        None if staged is None else staged.number,
-    )  # fmt: skip
-    kernels = kernels_of(variant, tiling, is_divided)
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
-        grid=(at.clusters * tiling.tiles * tiling.split, 1, 1),
-        block=(tiling.threads, 1, 1),
-        args=(
-            a.operand(a_at, swapped.dtype, a_box, tiling.a_unaligned),
-            b.operand(b_at, swapped.dtype, b_box, tiling.b_unaligned),
-            *of_up, *of_staged,
-            d.map(d_at, swapped.out_dtype, d_box) if by_tma else bytes(TENSOR_MAP_BYTES),
+        (at.clusters * form.blocks, 1, 1),
+        form.block,
+        (
+            a.operand(a_at, swapped.dtype, form.a_box, tiling.a_unaligned),
+            b.operand(b_at, swapped.dtype, form.b_box, tiling.b_unaligned),
+            *more,
+            d.map(d_at, swapped.out_dtype, form.d_box) if by_tma else _NO_MAP,
             out, swapped.k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles,
             at.splits, L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),
-        shared=tiling.shared_bytes(view, staged is not None),
+        form.shared,
         overlap=True,
     )  # fmt: skip
-    steps = [fused.step(kernels[0], main, swapped)]
+    steps = [fused.step(form.kernels[0], main, swapped)]
     if is_divided:
+        columns = tiling.block_n // (1 if seen.up is None else 2)  # of each matrix B
         summing = Launch(
-            grid=(at.tail_tiles * tiling.tiles, b_columns // SUM_COLUMNS, 1),
+            grid=(at.tail_tiles * tiling.tiles, columns // SUM_COLUMNS, 1),
             block=(128 * tiling.sharers, 1, 1),
             args=(
                 out, tiling.block_n, tiling.cluster_m, tiling.cluster_n,
@@ -231,13 +239,64 @@ def plan(
             ),
             overlap=True,
         )  # fmt: skip
-        steps.append(fused.step(kernels[1], summing, swapped))
+        steps.append(fused.step(form.kernels[1], summing, swapped))
         workspace += at.tail_tiles * at.splits * tiling.tiles * 4 * tiling.block_m * tiling.block_n
-    return Plan(
-        steps=tuple(steps),
-        workspace=workspace,
-        chosen=_words(tiling, view, staged) + (", pairs of columns" if view.pairs else ""),
-        why="",
+    return Plan(tuple(steps), workspace, form.words, "")
+
+
+class _Form(NamedTuple):
+    """The part of a launch that depends on the kernel alone, and not on the product's sizes.
+
+    Attributes
+    ----------
+    kernels : tuple of Kernel
+        The kernel, and if there is a stream-K tail the kernel that reduces it.
+    block : (int, int, int)
+        The threads of a block.
+    blocks : int
+        The blocks of a cluster.
+    shared : int
+        The bytes of a block's dynamic shared memory.
+    a_box, b_box, d_box, staged_box : (int, int)
+        The extents of the TMA boxes of A, of each matrix B, of D and of a staged operand.
+    may_prefetch : bool
+        Whether the first tiles may be prefetched to L2.
+    words : str
+        The kernel and its tiles in words.
+    """
+
+    kernels: tuple[Kernel, ...]
+    block: tuple[int, int, int]
+    blocks: int
+    shared: int
+    a_box: tuple[int, int]
+    b_box: tuple[int, int]
+    d_box: tuple[int, int]
+    staged_box: tuple[int, int]
+    may_prefetch: bool
+    words: str
+
+
+@lru_cache(maxsize=KERNELS)
+def _form_of(variant: Variant, tiling: Tiling, is_divided: bool) -> _Form:
+    """Return the form of the launches of one kernel, kept for products of other sizes."""
+    pairs, is_staged = variant.pairs, variant.staged is not None
+    b_columns = tiling.block_n // (2 if pairs and not variant.interleaved else 1)
+    stored = tiling.stored_columns(pairs)
+    d_columns = 2 * stored // ITEM_SIZES[variant.out_dtype]
+    d_box = (d_columns, 16) if variant.d_row_major else (16, d_columns)
+    view = Problem(1, 1, 1, a_k_major=variant.a_k_major, b_k_major=variant.b_k_major, pairs=pairs)
+    return _Form(
+        kernels_of(variant, tiling, is_divided),
+        (tiling.threads, 1, 1),
+        tiling.tiles * tiling.split,
+        tiling.shared_bytes(view, is_staged),
+        box_of(variant.a_k_major, variant.a_rows, tiling.cluster_n),
+        box_of(variant.b_k_major, b_columns, tiling.cluster_m),
+        d_box,
+        (stored, STAGED_ROWS) if variant.d_row_major else d_box,
+        may_prefetch(tiling, is_divided),
+        _words(tiling, pairs, is_staged) + (", pairs of columns" if pairs else ""),
     )
 
 
@@ -246,11 +305,11 @@ def words_of(product: Product, tiling: Tiling) -> str:
     if product.epilogue is None:
         return tiling.words
     seen, view = _as_computed(product, tiling)
-    return _words(tiling, view, _staged(seen, tiling, view))
+    return _words(tiling, view.pairs, _staged(seen, tiling, view) is not None)
 
 
-def _words(tiling: Tiling, view: Problem, staged: Staged | None) -> str:
-    return tiling.words if staged is None else tiling.staged_words(view.pairs)
+def _words(tiling: Tiling, pairs: bool, is_staged: bool) -> str:
+    return tiling.staged_words(pairs) if is_staged else tiling.words
 
 
 def _as_computed(product: Product, tiling: Tiling) -> tuple[Product, Problem]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tilewise.gemm import pack
@@ -31,6 +32,10 @@ class Reading(NamedTuple):
     product : Product
         The product as the kernel computes it: with A, B and D in place, or with their copies in the
         workspace.
+    problem : Problem
+        The properties of the product that decide how fast the kernel's tiles are.
+    seconds : float
+        The seconds that the copies before and after the kernel should take.
     packings : mapping of int to Packing
         The packings of those of A and B that are copied first.
     unpacking : Packing or None
@@ -38,24 +43,10 @@ class Reading(NamedTuple):
     """
 
     product: Product
-    packings: Mapping[int, Packing]
-    unpacking: Packing | None
-
-    @property
-    def problem(self) -> Problem:
-        """The properties of the product that decide how fast the kernel's tiles are."""
-        found = hopper.problem(self.product)
-        if A in self.packings:
-            found = found._replace(a_alignment=AS_ALIGNED)
-        return found._replace(b_alignment=AS_ALIGNED) if B in self.packings else found
-
-    @property
-    def seconds(self) -> float:
-        """The seconds that the copies before and after the kernel should take."""
-        seconds = pack_seconds(self.packings.values()) if self.packings else 0.0
-        if self.unpacking is not None:
-            seconds += pack_seconds([self.unpacking])
-        return seconds
+    problem: Problem
+    seconds: float = 0.0
+    packings: Mapping[int, Packing] = MappingProxyType({})
+    unpacking: Packing | None = None
 
 
 def readings(product: Product) -> list[Reading]:
@@ -68,8 +59,11 @@ def readings(product: Product) -> list[Reading]:
     if product.dtype not in hopper.HALVES:
         return []
     unpacking = _unpacking(product)
+    may_be_packed = [x for x in (A, B) if _may_be_packed(product, x)]
+    if unpacking is None and not may_be_packed:  # most products are aligned
+        return [] if hopper.objection(product) else [Reading(product, hopper.problem(product))]
     found = []
-    for copied in _subsets([x for x in (A, B) if _may_be_packed(product, x)]):
+    for copied in _subsets(may_be_packed):
         packings = {x: _packing(product, x) for x in copied}
         view = product
         if packings:
@@ -80,8 +74,16 @@ def readings(product: Product) -> list[Reading]:
             view = view._replace(a=a or product.a, b=b or product.b, pairing=pairing)
         if unpacking is not None:
             view = view._replace(d=unpacking.operand)
-        if not hopper.objection(view):
-            found.append(Reading(view, packings, unpacking))
+        if hopper.objection(view):
+            continue
+        problem, seconds = hopper.problem(view), 0.0
+        if A in packings:
+            problem = problem._replace(a_alignment=AS_ALIGNED)
+        if B in packings:
+            problem = problem._replace(b_alignment=AS_ALIGNED)
+        for copies in (packings.values(), [] if unpacking is None else [unpacking]):
+            seconds += pack_seconds(copies) if copies else 0.0
+        found.append(Reading(view, problem, seconds, packings, unpacking))
     return found
 
 
@@ -92,16 +94,14 @@ def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
 
 def _may_be_packed(product: Product, which: int) -> bool:
     """Return whether an aligned copy of A or B could be faster: it is not aligned itself."""
+    if not hopper.unaligned(product, which):
+        return False
     rows, columns = (product.m, product.k) if which == A else (product.k, product.n)
     if which == B and product.pairing is not None:
         if not product.order:
             return False
         columns *= 2
-    return (
-        bool(hopper.unaligned(product, which))
-        and product.batch * rows * columns > 0
-        and product.batch * max(rows, columns) <= pack.LARGEST
-    )
+    return product.batch * rows * columns > 0 and product.batch * max(rows, columns) <= pack.LARGEST
 
 
 def _packing(product: Product, which: int) -> Packing:

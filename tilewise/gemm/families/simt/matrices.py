@@ -60,23 +60,27 @@ def matrix_of(
     """
     item = ITEM_SIZES[dtype]
     width = ALIGNMENT // item
-
-    def is_aligned(pitch: int) -> bool:
-        steps = (pitch, operand.batch_stride if batch > 1 else 0)
-        return not operand.offset and not any(x * item % ALIGNMENT for x in steps)
+    step = operand.batch_stride * item
+    # A tensor map has no extent of 0.
+    may_be_mapped = (
+        k > 0
+        and not operand.offset
+        and step < LARGEST_STRIDE
+        and not (batch > 1 and step % ALIGNMENT)
+    )
 
     def has_map(pitch: int) -> bool:
-        steps = (pitch, operand.batch_stride)
-        # A tensor map has no extent of 0.
-        return k > 0 and is_aligned(pitch) and pitch > 0 and max(steps) * item < LARGEST_STRIDE
+        nbytes = pitch * item
+        return may_be_mapped and not nbytes % ALIGNMENT and 0 < nbytes < LARGEST_STRIDE
 
     if operand.row_stride == 1 or rows == 1:
         pitch = operand.column_stride if k > 1 else 0
+        is_mapped = has_map(pitch)
         if is_packed:
-            return Matrix(False, pitch, width, -(-rows // width) * width, has_map(pitch))
-        by_pieces = has_map(pitch) and rows % width == 0
+            return Matrix(False, pitch, width, -(-rows // width) * width, is_mapped)
         if rows > 1 or operand.column_stride != 1:
-            return Matrix(False, pitch, width if by_pieces else 1, rows, has_map(pitch))
+            by_pieces = is_mapped and rows % width == 0
+            return Matrix(False, pitch, width if by_pieces else 1, rows, is_mapped)
     if operand.column_stride == 1 or k == 1:
         pitch = operand.row_stride if rows > 1 else 0
         return Matrix(True, pitch, 1, rows, has_map(pitch))
