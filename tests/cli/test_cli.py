@@ -282,7 +282,11 @@ def test_interrupted(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "words", ["doctor --json", pytest.param("ladder --device emulator", marks=thorough)]
+    "words",
+    [
+        "kernels",
+        *(pytest.param(x, marks=thorough) for x in ("doctor --json", "ladder --device emulator")),
+    ],
 )
 def test_a_reader_that_stops_early(words: str) -> None:
     script = f"{sys.executable} -m tilewise {words} | true; exit ${{PIPESTATUS[0]}}"

@@ -230,7 +230,7 @@ def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
     )  # fmt: skip
 
 
-@examples(60, quick=2)  # nearly each has a kernel of its own to compile
+@examples(60, quick=1)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(
     device: Device, case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
@@ -283,7 +283,7 @@ def unaligned(draw: st.DrawFn) -> tuple[Tiles, Product, dict[str, tuple[Array, A
     return tiles, asked, arrays
 
 
-@examples(60, quick=2)
+@examples(60, quick=1)
 @given(case=unaligned(), reads=st.sampled_from([(x, y) for x in HOW for y in HOW]))
 def test_rows_may_begin_anywhere(
     device: Device, case: tuple[Tiles, Product, dict[str, tuple[Array, Array]]],

@@ -80,7 +80,7 @@ def variants(capability: int, dtype: str) -> list[Kernel]:
     return [each for each in found if each.name == "gemm_mma"]
 
 
-@settings(examples(150, quick=2), derandomize=not is_thorough())
+@settings(examples(150, quick=1), derandomize=not is_thorough())
 @given(capability=st.sampled_from(CAPABILITIES), dtype=st.sampled_from(HALVES), data=st.data())
 def test_no_way_to_read_and_store_spills(capability: int, dtype: str, data: st.DataObject) -> None:
     """There are thousands for each GPU: with ``--thorough`` others are drawn in each run."""

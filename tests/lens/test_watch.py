@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import SOURCE, RunWatch
-from reference import thorough
+from reference import some, thorough
 
 from tilewise.cli.commands.watch import page_name
 from tilewise.kernel import Kernel
@@ -242,7 +242,7 @@ def test_pictures_need_packages(
 def test_sizes_from_python_and_from_the_command_line_are_the_same(
     run_watch: RunWatch, tmp_path: Path
 ) -> None:
-    for name in ("single_thread", "naive", "tiled", "tiled_conflicts"):
+    for name in some(["single_thread", "naive", "tiled", "tiled_conflicts"], 2):
         code, out, _ = run_watch(name, "--trace", "t.json")
         assert code == 0
         assert json.loads((tmp_path / "t.json").read_text()) == watch(name).trace.to_dict()
@@ -307,7 +307,11 @@ def test_sentences_on_wide_accesses_name_all_columns() -> None:
     # A thread has 8 columns, and stores 4 of them at once.
     stores = steps_of("vectorized", "store", "global")
     assert "8 rows from 0 to 56, 32 columns from 0 to 59 of C" in stores[0]["say"]
-    # A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on.
+
+
+@thorough
+def test_sentences_on_wide_accesses_name_columns_that_lie_apart() -> None:
+    """A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on."""
     reads = steps_of("warp_tile", "load", "shared")
     assert reads[0]["width"] == 16
     assert "sa, row 0, columns 0 to 15 and 32 to 47: no bank conflict." in reads[0]["say"]
