@@ -105,7 +105,7 @@ def outcome(script: str) -> tuple[int, str, str]:
     return found.returncode, found.stdout, found.stderr
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("place", PLACES)
 def test_it_is_one_line_and_the_exit_code(place: str) -> None:
     code, _, told = outcome(BEGIN + PLACES[place] + RUN)

@@ -108,6 +108,7 @@ def test_ctrl_c_leaves_no_output_and_can_be_resumed(folder: Path) -> None:
     assert Path("C.npy").read_bytes() == whole()
 
 
+@thorough
 @posix
 def test_ctrl_c_before_the_first_tile_leaves_nothing(folder: Path) -> None:
     assert stopped(-1, "SIGINT").returncode == 130

@@ -141,6 +141,7 @@ def test_every_way_to_share_to_load_and_to_store(case: Case, tiles: Choice, devi
     check(case, tiles, device)
 
 
+@thorough
 def test_many_tiles_of_empty_groups_keep_the_warps_together(device: Device) -> None:
     tiles = Tiles(64, 64, ping_pong=True)
     # On a GPU, enough tiles that a warp which runs ahead of its warpgroup's others loses them.

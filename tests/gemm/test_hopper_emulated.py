@@ -253,6 +253,7 @@ def test_any_product(
     held.check(hopper.plan(held.product, UNITS, unaligned(tiling, held.product)))
 
 
+@thorough
 @examples(8)
 @given(
     few=st.integers(1, 40),

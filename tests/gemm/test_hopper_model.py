@@ -33,7 +33,7 @@ KINDS = list(starmap(Kind, combinations((False, True), repeat=6)))
 EVERY = list(dict.fromkeys(each for kind in KINDS for each in tilings(kind)))
 
 
-@examples(200)
+@examples(200, quick=8)
 @given(m=large, n=large, k=large, batch=st.integers(1, 64), count=multiprocessors)
 def test_a_table_is_covered_as_each_of_its_tilings(
     m: int, n: int, k: int, batch: int, count: int

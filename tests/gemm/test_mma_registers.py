@@ -51,6 +51,7 @@ def every_tiles_and_capability() -> Iterator[Any]:
                 yield pytest.param(tiles, capability, a_is_k_major, unaligned, id=name, marks=marks)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("tiles", "capability", "a_is_k_major", "unaligned"), list(every_tiles_and_capability())
 )

@@ -259,7 +259,7 @@ def test_small_problems(each: Rung, device: Device, case: Case) -> None:
     assert_right(each, device, case)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("which", [0, 1])
 @every_tile
 def test_around_a_tile(each: Rung, tile: int, which: int, device: Device) -> None:
@@ -303,7 +303,7 @@ def test_an_empty_c(each: Rung, device: Device, m: int, n: int, k: int) -> None:
     assert_right(each, device, Case(m, n, k))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(7)
 @every_rung
 def test_the_default_tile(each: Rung, device: Device) -> None:
     m, n = (21, 33) if each.name == "single_block" else (35, 40)

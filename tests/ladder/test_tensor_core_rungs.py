@@ -76,7 +76,7 @@ def test_compiled_without_spills_for_every_gpu_since_ampere(
 
 @every_tile
 @pytest.mark.parametrize("size", [(256, 256, 128), (200, 264, 72)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_swizzled_tiles_have_no_bank_conflicts(
     each: Rung, tile: int, size: tuple[int, int, int]
 ) -> None:
@@ -118,6 +118,7 @@ def test_multistage_waits_at_one_barrier_a_phase() -> None:
     assert nine - two == 7 * 4  # warps
 
 
+@pytest.mark.sampled(2)
 @every_rung
 @examples(THOROUGH, quick=1)
 @given(data=st.data())

@@ -77,7 +77,7 @@ def test_the_ladder(
     product(name, m, n, k, dtype, tile, pads, beta)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", TILED)
 def test_there_are_four_kinds_of_blocks(name: str) -> None:
     tile = 16 if 16 in rung(name).tiles else rung(name).tiles[0]
