@@ -307,11 +307,7 @@ def test_sentences_on_wide_accesses_name_all_columns() -> None:
     # A thread has 8 columns, and stores 4 of them at once.
     stores = steps_of("vectorized", "store", "global")
     assert "8 rows from 0 to 56, 32 columns from 0 to 59 of C" in stores[0]["say"]
-
-
-@thorough
-def test_sentences_on_wide_accesses_name_columns_that_lie_apart() -> None:
-    """A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on."""
+    # A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on.
     reads = steps_of("warp_tile", "load", "shared")
     assert reads[0]["width"] == 16
     assert "sa, row 0, columns 0 to 15 and 32 to 47: no bank conflict." in reads[0]["say"]

@@ -141,7 +141,9 @@ def launch(drawn: Drawn, emulator: Device) -> tuple[LaunchReport, np.ndarray[Any
 
 
 # Of the seeds of a plain run, every fault is drawn by one.
-@pytest.mark.parametrize("seeds", [(54, 101, 111, 132), pytest.param(range(150), marks=thorough)])
+@pytest.mark.parametrize(
+    "seeds", [(54, 57, 58, 101, 111, 132), pytest.param(range(150), marks=thorough)]
+)
 def test_at_once_is_as_one_after_another(
     seeds: Sequence[int], emulator: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
