@@ -73,6 +73,7 @@ def test_same_seed_same_error(tilewise: Tilewise) -> None:
     assert errors[0] == errors[1] != errors[2]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_real_matrices_in_and_out(
     tilewise: Tilewise, device: Device, tmp_path: Path, dtype: str

@@ -234,7 +234,7 @@ def test_any_problem(each: Rung, device: Device, data: st.DataObject) -> None:
     assert_right(each, device, data.draw(cases(each)))
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("each", RUNGS[7:], ids=lambda each: each.name)
 @examples(25, quick=1)  # a block of 128 x 128 takes the emulator a while
 @given(data=st.data())

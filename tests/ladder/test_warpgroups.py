@@ -90,7 +90,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @every
 @examples(THOROUGH, quick=1)
 @given(data=st.data())
