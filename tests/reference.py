@@ -31,7 +31,7 @@ T = TypeVar("T")
 thorough = pytest.mark.thorough
 """Marks a test that a plain run leaves out: see ``--thorough`` in conftest.py."""
 
-QUICK, THOROUGH = 6, 40
+QUICK, THOROUGH = 4, 40
 """The number of examples that Hypothesis draws in a plain run, and with ``--thorough``."""
 
 

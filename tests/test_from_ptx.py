@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from reference import KERNELS
+from reference import KERNELS, thorough
 
 import tilewise
 from tilewise.compiler import symbols
@@ -67,8 +67,10 @@ def of_rung(rung: Any) -> Kernel:
 
 
 @has_assembler
-@pytest.mark.sampled(20)
-@pytest.mark.parametrize("rung", RUNGS, ids=lambda rung: rung.name)
+@pytest.mark.parametrize(
+    "rung",
+    [pytest.param(rung, id=rung.name, marks=[thorough] * (rung.name != "tiled")) for rung in RUNGS],
+)
 def test_a_rung_of_ptx_does_as_its_source(rung: Any, emulator: Device) -> None:
     kernel = of_rung(rung)
     compiled = kernel.compile()
@@ -86,7 +88,7 @@ def test_a_rung_of_ptx_does_as_its_source(rung: Any, emulator: Device) -> None:
 
 
 @has_assembler
-@pytest.mark.sampled(14)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("file", sorted(path.name for path in KERNELS.glob("*.cu")))
 def test_every_kernel_of_ptx_counts_as_its_source(file: str, emulator: Device) -> None:
     """The instructions are the PTX's in both cases; what ptxas joins must be the same too."""

@@ -73,6 +73,7 @@ def test_same_seed_same_error(tilewise: Tilewise) -> None:
     assert errors[0] == errors[1] != errors[2]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_real_matrices_in_and_out(
     tilewise: Tilewise, device: Device, tmp_path: Path, dtype: str
@@ -282,7 +283,11 @@ def test_interrupted(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "words", ["doctor --json", pytest.param("ladder --device emulator", marks=thorough)]
+    "words",
+    [
+        "kernels",
+        *(pytest.param(x, marks=thorough) for x in ("doctor --json", "ladder --device emulator")),
+    ],
 )
 def test_a_reader_that_stops_early(words: str) -> None:
     script = f"{sys.executable} -m tilewise {words} | true; exit ${{PIPESTATUS[0]}}"

@@ -108,12 +108,14 @@ def test_ctrl_c_leaves_no_output_and_can_be_resumed(folder: Path) -> None:
     assert Path("C.npy").read_bytes() == whole()
 
 
+@thorough
 @posix
 def test_ctrl_c_before_the_first_tile_leaves_nothing(folder: Path) -> None:
     assert stopped(-1, "SIGINT").returncode == 130
     assert names(folder) == {"A.npy", "B.npy"}
 
 
+@thorough
 @posix
 def test_json_of_ctrl_c(folder: Path) -> None:
     found = stopped(0.5, "SIGINT", "--json")

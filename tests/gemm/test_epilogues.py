@@ -82,7 +82,7 @@ FAMILIES = [
         for at, x in enumerate(FAMILIES)
     ],
 )
-@examples(40, quick=2)
+@examples(40, quick=1)
 @given(data=st.data())
 def test_every_family_applies_an_epilogue(
     device: Device, family: str, chip: Chip | None, dtypes: Sequence[str], data: st.DataObject

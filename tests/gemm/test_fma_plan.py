@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("no_machine_code")
 Arrays = dict[str, tuple[npt.NDArray[Any], npt.NDArray[Any]]]
 
 
-@examples(30, quick=4)
+@examples(30, quick=2)
 @given(case=cases(), data=st.data())
 def test_pieces_are_right(
     device: Device, case: tuple[Product, Arrays], data: st.DataObject

@@ -127,7 +127,7 @@ def check(case: Case, tiles: Choice, device: Device) -> None:
     held.check(plan_by(tiles, held.product))
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("case", "tiles"), ROWS + OF_K, ids=named(ROWS + OF_K))
 def test_each_group_is_right_and_no_nan_reaches_another(
     case: Case, tiles: Choice, device: Device
@@ -135,12 +135,13 @@ def test_each_group_is_right_and_no_nan_reaches_another(
     check(case, tiles, device)
 
 
-@pytest.mark.sampled(20)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize(("case", "tiles"), MORE_ROWS + MORE_OF_K, ids=named(MORE_ROWS + MORE_OF_K))
 def test_every_way_to_share_to_load_and_to_store(case: Case, tiles: Choice, device: Device) -> None:
     check(case, tiles, device)
 
 
+@thorough
 def test_many_tiles_of_empty_groups_keep_the_warps_together(device: Device) -> None:
     tiles = Tiles(64, 64, ping_pong=True)
     # On a GPU, enough tiles that a warp which runs ahead of its warpgroup's others loses them.
@@ -165,7 +166,7 @@ TILES = st.sampled_from(
     by_columns=st.booleans(),
     poisoned=st.integers(-1, 11),
 )
-@examples(24, quick=2)
+@examples(24, quick=1)
 def test_any_sizes_of_groups(
     device: Device, sizes: list[int], n: int, k: int, tiles: Tiles, by_columns: bool, poisoned: int
 ) -> None:
@@ -184,7 +185,7 @@ def test_any_sizes_of_groups(
     tiles=TILES.filter(lambda x: not x.turning),
     poisoned=st.integers(-1, 5),
 )
-@examples(16, quick=2)
+@examples(16, quick=1)
 def test_any_sizes_of_groups_of_k(
     device: Device, sizes: list[int], m: int, n: int, tiles: Tiles, poisoned: int
 ) -> None:
@@ -219,7 +220,7 @@ def test_offsets_out_of_order_or_of_bounds_are_clamped(
     assert np.isnan(got[end:]).all()  # rows in no group are not written
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("of", "tiles"),
     [("m", Tiles(64, 64, ping_pong=True)), ("m", Tiles(128, 32, swapped=True)),

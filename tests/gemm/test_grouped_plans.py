@@ -86,6 +86,7 @@ def test_every_kernel_of_a_grouped_plan_is_named(dtype: str, chip: Chip | None) 
         assert named["grouped_hopper"] == set()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("chip", [H200, known("a100")], ids=lambda x: x.name)
 def test_what_is_compiled_beforehand_is_what_usual_groups_ask_for(chip: Chip) -> None:
     rng = random.Random(1)

@@ -194,7 +194,7 @@ def unaligned(tiling: Tiling, product: Product) -> Tiling:
     return tiling._replace(a_unaligned=view.a_unaligned, b_unaligned=view.b_unaligned)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("case", "tiling"), VARIANTS, ids=[f"{t}" for _, t in VARIANTS])
 def test_variants(case: Case, tiling: Tiling) -> None:
     held = Held(case)
@@ -222,7 +222,7 @@ TILINGS = [
 OFF = st.tuples(st.integers(0, 7), st.integers(0, 7))
 
 
-@examples(16, quick=2)
+@examples(16, quick=1)
 @given(
     m=st.integers(1, 200),
     n=st.integers(1, 200),
@@ -253,6 +253,7 @@ def test_any_product(
     held.check(hopper.plan(held.product, UNITS, unaligned(tiling, held.product)))
 
 
+@thorough
 @examples(8)
 @given(
     few=st.integers(1, 40),

@@ -72,7 +72,7 @@ RESIDUALS = [
 ]
 
 
-@pytest.mark.sampled(22)  # every second or third residual, of tilings from all parts of the list
+@pytest.mark.sampled(34)  # residuals and tilings from all parts of the lists
 @pytest.mark.parametrize("residual", RESIDUALS, ids=str)
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -> None:
@@ -93,7 +93,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(30)
 @pytest.mark.parametrize("function", FUNCTIONS, ids=["gelu", "residual", "tanh"])
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:

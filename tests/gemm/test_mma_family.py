@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import disassembled_by, examples, held, thorough
+from reference import disassembled_by, examples, held, is_thorough, thorough
 
 from tilewise.compiler import Compiled
 from tilewise.devices import Device
@@ -230,7 +230,8 @@ def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
     )  # fmt: skip
 
 
-@examples(60, quick=2)  # nearly each has a kernel of its own to compile
+@thorough
+@examples(60, quick=1)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(
     device: Device, case: tuple[Product, dict[str, tuple[Array, Array]]], data: st.DataObject
@@ -283,7 +284,7 @@ def unaligned(draw: st.DrawFn) -> tuple[Tiles, Product, dict[str, tuple[Array, A
     return tiles, asked, arrays
 
 
-@examples(60, quick=2)
+@examples(60, quick=1)
 @given(case=unaligned(), reads=st.sampled_from([(x, y) for x in HOW for y in HOW]))
 def test_rows_may_begin_anywhere(
     device: Device, case: tuple[Tiles, Product, dict[str, tuple[Array, Array]]],
@@ -362,7 +363,7 @@ def test_tiles_take_any_layout(
         operands[name] = Operand(columns, 1) if by_rows else Operand(1, rows)
     asked = product(m, n, k, "float16", alpha=1.5, beta=0.5, **operands)
     arrays["d"][0][...] = arrays["c"][0]  # what is checked adds C as it was in D
-    for parts in (1, 2):
+    for parts in (1, 2) if is_thorough() else (2,):
         plan = kernel.plan(asked, Way(tiles, parts), False, 0.0)
         with disassembled_by() if parts == 2 else nullcontext():
             counts = parts == 2 and device.name == "emulator"

@@ -51,6 +51,7 @@ def every_tiles_and_capability() -> Iterator[Any]:
                 yield pytest.param(tiles, capability, a_is_k_major, unaligned, id=name, marks=marks)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("tiles", "capability", "a_is_k_major", "unaligned"), list(every_tiles_and_capability())
 )
@@ -80,7 +81,7 @@ def variants(capability: int, dtype: str) -> list[Kernel]:
     return [each for each in found if each.name == "gemm_mma"]
 
 
-@settings(examples(150, quick=2), derandomize=not is_thorough())
+@settings(examples(150, quick=1), derandomize=not is_thorough())
 @given(capability=st.sampled_from(CAPABILITIES), dtype=st.sampled_from(HALVES), data=st.data())
 def test_no_way_to_read_and_store_spills(capability: int, dtype: str, data: st.DataObject) -> None:
     """There are thousands for each GPU: with ``--thorough`` others are drawn in each run."""

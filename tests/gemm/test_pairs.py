@@ -102,7 +102,7 @@ def cases(
 
 
 @pytest.mark.parametrize("family", [x.name for x in FAMILIES])
-@examples(30, quick=2)
+@examples(30, quick=1)
 @given(data=st.data())
 def test_every_family_answers_pairs(device: Device, family: str, data: st.DataObject) -> None:
     """By a launch of its own behind the sums of the family's kernels."""
@@ -123,7 +123,7 @@ def test_every_family_answers_pairs(device: Device, family: str, data: st.DataOb
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("order", EVERY_ORDER)
-@examples(60, quick=2)
+@examples(60, quick=1)
 @given(data=st.data())
 def test_the_hopper_kernel_computes_pairs_in_one_launch(
     device: Device, order: str, data: st.DataObject
@@ -158,7 +158,7 @@ SCHEDULES: dict[str, Callable[[Any], bool]] = {
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("order", EVERY_ORDER)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.sampled(16)
+@pytest.mark.sampled(30)
 def test_pairs_in_every_schedule(
     device: Device, schedule: str, order: str, by_columns: bool
 ) -> None:

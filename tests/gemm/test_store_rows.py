@@ -56,6 +56,7 @@ def check(tiling: Tiling, m: int, n: int, gap: int, off: int) -> None:
     np.testing.assert_array_equal(of_d.to_numpy(), expected)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 @examples(2)
 @given(

@@ -40,7 +40,7 @@ def mine(body: str) -> str:
     return f'extern "C" __global__ void mine{SIGNATURE} {body}'
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 def test_a_rung_by_name(each: Any, device: Device) -> None:
     a, b, c = random_problem(9, 7, 11, each.dtypes[0], seed=3)
@@ -60,7 +60,7 @@ def test_a_rung_by_name(each: Any, device: Device) -> None:
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("each", RUNGS, ids=lambda each: each.name)
 def test_no_rung_reads_a_c_that_is_not_there(each: Any, device: Device) -> None:
     a, b, _ = random_problem(5, 6, 3, held(each.dtypes)[-1])

@@ -76,7 +76,7 @@ def test_compiled_without_spills_for_every_gpu_since_ampere(
 
 @every_tile
 @pytest.mark.parametrize("size", [(256, 256, 128), (200, 264, 72)])
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 def test_swizzled_tiles_have_no_bank_conflicts(
     each: Rung, tile: int, size: tuple[int, int, int]
 ) -> None:
@@ -94,7 +94,7 @@ def test_swizzled_tiles_have_no_bank_conflicts(
 
 def test_ldmatrix_takes_a_quarter_of_the_requests() -> None:
     requests = {
-        name: profile(name, 256, 256, 128, tile=128, whole=True).counters.shared_requests
+        name: profile(name, 128, 128, 128, tile=128, whole=True).counters.shared_requests
         for name in NAMES
     }
     assert requests["ldmatrix"] <= requests["tensor_core"] / 4
@@ -118,8 +118,9 @@ def test_multistage_waits_at_one_barrier_a_phase() -> None:
     assert nine - two == 7 * 4  # warps
 
 
+@pytest.mark.sampled(2)
 @every_rung
-@examples(THOROUGH, quick=2)
+@examples(THOROUGH, quick=1)
 @given(data=st.data())
 def test_any_layout(name: str, data: st.DataObject) -> None:
     """Matrices that are parts of wider ones, anywhere in them, so that their rows are 16-byte
@@ -191,7 +192,7 @@ def test_a_gpu_that_is_too_old(name: str) -> None:
     assert run(name, a, a, device=emulator("sm_80")).correct
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @every_rung
 def test_a_page_of_its_run(name: str) -> None:
     found = watch(name)

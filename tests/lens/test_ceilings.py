@@ -21,7 +21,7 @@ from tilewise.lens.ceilings import CHUNK_BYTES, LANES, PROBES, THREADS, count, l
 from tilewise.lens.roofline import RATES, Ceilings, datasheet, find
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "arch",
     [

@@ -41,7 +41,7 @@ def by_kernel() -> Iterator[tuple[str, list[Any]]]:
         yield name, [thorough] * (name not in quick)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=marks) for name, marks in by_kernel()])
 @pytest.mark.usefixtures("emulator")
 def test_every_case_counts_what_the_hardware_did(name: str) -> None:

@@ -403,7 +403,7 @@ IN_VIEW = """selector => {
 }"""
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", [each.name for each in RUNGS])
 def test_banks_are_looked_at_where_shared_memory_is_accessed(name: str) -> None:
     """But where it is said what banks are, in front of the first store."""

@@ -106,7 +106,7 @@ def test_doubles(emulator: Device) -> None:
     assert found.work.dtype == "float64"
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(19)
 @pytest.mark.parametrize("name", [each.name for each in RUNGS])
 def test_a_product_that_was_run_whole_is_checked(name: str, emulator: Device) -> None:
     found = profile_product(name, 16, 16, 16, alpha=2.0, beta=0.5)

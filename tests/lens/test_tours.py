@@ -245,7 +245,7 @@ def test_a_warp_s_sectors_are_those_that_the_emulator_counted(name: str) -> None
                 )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["tiled", "tiled_conflicts", "thread_tile_1d"])
 def test_totals_are_the_profile_s(name: str) -> None:
     """Of all blocks together: requests, sectors and conflicts, as the whole launch counts them."""

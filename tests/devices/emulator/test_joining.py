@@ -125,7 +125,7 @@ def compiled_together(arch: str) -> Compiled:
     return compiler.compile("#line 1\n".join(kernels), "tiled", arch=arch)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("at", range(len(PLACES)))
 def test_arrays_lie_one_after_another(at: int) -> None:
     arch, *_, expected = PLACES[at]

@@ -48,7 +48,7 @@ def test_what_decides_is_computed(name: str) -> None:
     assert left_out(NEEDED[name]) == 0
 
 
-@pytest.mark.sampled(13)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TILED)
 def test_the_counts_are_the_same(name: str, dtype: str) -> None:

@@ -77,7 +77,7 @@ def test_the_ladder(
     product(name, m, n, k, dtype, tile, pads, beta)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", TILED)
 def test_there_are_four_kinds_of_blocks(name: str) -> None:
     tile = 16 if 16 in rung(name).tiles else rung(name).tiles[0]
@@ -97,7 +97,7 @@ def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
     m = 392
     if name != "persistent":  # as few tiles as have an inner one beside those at the edges
         m, n = 264, n - 512
-    product = PreparedGemm.of(name, m, n, 136)
+    product = PreparedGemm.of(name, m, n, 72)
     emulator = Emulator("sm_90a")
     compiled = product.compile(emulator.arch)
     launch = product.on(emulator).launch

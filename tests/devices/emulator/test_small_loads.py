@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -139,10 +140,12 @@ def launch(drawn: Drawn, emulator: Device) -> tuple[LaunchReport, np.ndarray[Any
     return report, out
 
 
-# The seeds of a plain run are so many that every fault is drawn by one of them.
-@pytest.mark.parametrize("seeds", [range(56, 68), pytest.param(range(150), marks=thorough)])
+# Of the seeds of a plain run, every fault is drawn by one.
+@pytest.mark.parametrize(
+    "seeds", [(54, 57, 58, 101, 111, 132), pytest.param(range(150), marks=thorough)]
+)
 def test_at_once_is_as_one_after_another(
-    seeds: range, emulator: Device, monkeypatch: pytest.MonkeyPatch
+    seeds: Sequence[int], emulator: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Findings, notes, counters and memory are the same, whatever faults there are."""
     taken: list[int] = []

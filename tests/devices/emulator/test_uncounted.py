@@ -47,7 +47,7 @@ def product(name: str, dtype: str, counts: bool, emulator: Device) -> tuple[Laun
     return report, at[2].to_numpy().tobytes()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [("tiled", "float32"), ("thread_tile_2d", "float64"), ("multistage", "float16"),
