@@ -94,11 +94,10 @@ def _timed(
 ) -> tuple[Table, Array] | None:
     if not problems:
         return None
-    views = [view for problem in problems for view in (problem, problem.swapped)]
-    prices = _prices_of(tuple(view[FIRST:] for view in views), chip, parts)
+    prices = _prices_of(tuple([problem[FIRST:] for problem in problems]), chip, parts)
     if not prices.table.tilings:
         return None
-    times = prices.seconds(views)
+    times = prices.seconds([view for x in problems for view in (x, x.swapped)])
     if any(around):
         times += np.repeat(np.array(around, np.float64), 2)[prices.table.view]
     return prices.table, times
@@ -106,8 +105,9 @@ def _timed(
 
 @lru_cache(maxsize=KINDS)
 def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Prices:
-    """Return the prices for kinds of problems (all but their sizes), every other one swapped."""
-    views = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
+    """Return the prices for kinds of problems, which are all but their sizes."""
+    given = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
+    views = [view for problem in given for view in (problem, problem.swapped)]
     of_tilings = tuple(
         Kind(
             x.a_k_major,
