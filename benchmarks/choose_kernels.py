@@ -2,6 +2,7 @@
 
     python benchmarks/choose_kernels.py RECORD [RECORD ...] [--layouts TN TT] [--kept 0.5] [--write]
     python benchmarks/choose_kernels.py RECORD [RECORD ...] --layouts NT --add 12 [--write]
+    python benchmarks/choose_kernels.py RECORD [RECORD ...] --layouts NN NT --widen 80 [--write]
 
 The records are those of ``benchmarks/choices.py``. A tiling that was timed on few products can't be
 judged, and is left out. For each layout, tilings (with A and B swapped or not, which takes another
@@ -15,9 +16,11 @@ losses count more than in proportion.
 
 With --add, the present ways stay, and so many more are taken, judged by the records alone; a way
 that was not timed is assumed to be slow. (The more ways there are, the more of them the model
-expects to be faster than they are.) With --write, the file is written that
-:mod:`tilewise.gemm.families.hopper.tilings` reads. The loss is printed before and after, with
---kept also that of products that had no part in the choice.
+expects to be faster than they are.) With --widen, the present ways stay too, and so many more are
+taken that make random products faster by the model, corrected by how far it is off for each way in
+the records; then the ways without which no products are slower are left out. With --write, the file
+is written that :mod:`tilewise.gemm.families.hopper.tilings` reads. The loss is printed before and
+after, with --kept also that of products that had no part in the choice.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ import numpy.typing as npt
 from command_line import parser_of
 from fit_hopper import ways_of
 
+from tilewise.bench.suites import Random
 from tilewise.explanation import LAYOUTS, of_shape
 from tilewise.gemm.chip import H200
 from tilewise.gemm.families.hopper import kernel as hopper
@@ -55,13 +59,18 @@ WIDTHS = (
 )  # fmt: skip
 FEW_ROWS = 16, 256
 FEWEST = 2  # tilings that are timed of a record's product
-TIMES = 8  # products of the records that a tiling is timed on
+TIMES = 4  # products of the records that a tiling is timed on
 DRAWN = 1.0  # what the random products' loss counts beside that of the records' products
 TAIL, MOST = 3.0, 1.0  # how much a loss's square counts beside it; the most that one counts
 COUNTS = {"NN": 108, "NT": 128, "TN": 92, "TT": 92}  # ways that are chosen
 ALWAYS = Tiling(64, 64)  # it can compute every aligned product
 CAUTION = 1.03  # the factor on the model's time of a way that was not timed
 DISTRUST = 1.08  # that of one that may be added to the present ones, whose own is then 1
+# A way's bias is that of its times that are so near the fastest of their products, with so many
+# times without a bias besides; and a spare way is one without which the mean loss grows by at most
+# so much.
+NEAR, DOUBTED, DROPPED = 1.4, 6, 1e-5
+UNIFORM = 1200  # random products that ways are added for
 WEIGHT = 4.0  # what products with language models' weights count beside others of the records
 
 Array = npt.NDArray[Any]
@@ -95,21 +104,31 @@ class Ways:
         """Return the seconds that each should take."""
         return seconds(self._table, [problem, problem.swapped], COSTS)
 
+    def problem(self, row: Row) -> Problem:
+        """Return the problem of a record's product."""
+        return hopper.problem(of_shape(row["m"], row["n"], row["k"], "bfloat16", self.layout))
+
+    def timed(self, row: Row) -> dict[int, float]:
+        """Return the measured seconds of a record's product, by the places of the ways.
+
+        Of those that are worth comparing.
+        """
+        model = self.expected(self.problem(row))
+        return {
+            self.places[way]: 1e-6 * time
+            for way, time in ways_of(row["ways"])
+            if way in self.places and model[self.places[way]] < math.inf
+        }
+
     def measured(self, row: Row, caution: Array) -> tuple[Array, Array, float] | None:
         """Return each one's seconds by the model, and as measured, of a record's product.
 
         And what that counts. None if too few of them were timed.
         """
-        model = self.expected(hopper.problem(of_shape(row["m"], row["n"], row["k"], "bfloat16",
-                                                      self.layout)))  # fmt: skip
-        found = [
-            (self.places[way], 1e-6 * time)
-            for way, time in ways_of(row["ways"])
-            if way in self.places and model[self.places[way]] < math.inf
-        ]
+        model, found = self.expected(self.problem(row)), self.timed(row)
         if len(found) < FEWEST:
             return None
-        places, times = (np.array(x) for x in zip(*found, strict=True))
+        places, times = (np.array(x) for x in zip(*found.items(), strict=True))
         # The others have the model's times, corrected by how far it is off for this product.
         seen = model * (np.median(times / model[places]) * caution)
         seen[places] = times
@@ -158,6 +177,96 @@ def products(layout: str, count: int, seed: int) -> list[Problem]:
     return found
 
 
+def uniform(layout: str, count: int, seed: int) -> list[Problem]:
+    """Return the random products of :class:`tilewise.bench.suites.Random`, all of one layout."""
+    shapes = Random(count, seed, 8).shapes()
+    return [hopper.problem(of_shape(x.m, x.n, x.k, "bfloat16", layout)) for x in shapes]
+
+
+def thin(layout: str, count: int, seed: int) -> list[Problem]:
+    """Return the products of :func:`uniform`, with a 64th of the rows or of the columns in turn."""
+    found = []
+    for index, x in enumerate(Random(count, seed, 8).shapes()):
+        few = max(8, (x.m, x.n)[index % 2] // 512 * 8)
+        m, n = (few, x.n) if index % 2 == 0 else (x.m, few)
+        found.append(hopper.problem(of_shape(m, n, x.k, "bfloat16", layout)))
+    return found
+
+
+def biases(ways: Ways, rows: Iterable[Row]) -> Array:
+    """Return how far the model is off for each way: the mean logarithm of measured by expected.
+
+    It is counted from the mean of the product's ways, and drawn towards 0 where few were timed.
+    """
+    total, count = np.zeros((2, len(ways.tilings)))
+    for row in rows:
+        found = ways.timed(row)
+        if len(found) < FEWEST:
+            continue
+        model = ways.expected(ways.problem(row))
+        places, times = (np.array(x) for x in zip(*found.items(), strict=True))
+        near = times < NEAR * times.min()
+        off = np.log(times / model[places])
+        total[places[near]] += off[near] - off[near].mean()
+        count[places[near]] += 1
+    result: Array = total / (count + DOUBTED)
+    return result
+
+
+def widen(times: Array, start: Sequence[int], count: int) -> list[int]:
+    """Return the places of the present ways, and of ``count`` more by which products are faster.
+
+    Parameters
+    ----------
+    times : array, (products, ways)
+        The logarithms of the expected seconds.
+    start : sequence of int
+        The places of the present ways.
+    count : int
+    """
+    taken, best = list(start), times.min(1)
+    now = times[:, taken].min(1)
+    for _ in range(min(count, times.shape[1] - len(taken))):
+        then = np.minimum(now[:, np.newaxis], times)
+        taken.append(int(_loss(then - best[:, np.newaxis]).mean(0).argmin()))
+        now = np.minimum(now, times[:, taken[-1]])
+    return taken
+
+
+def without_spare(every: Sequence[Array], taken: Sequence[int], always: int) -> list[int]:
+    """Return the places of ways without those that could be left out at nearly no loss.
+
+    Parameters
+    ----------
+    every : sequence of array, (products, ways)
+        The logarithms of the expected seconds of samples of products, which count alike.
+    taken : sequence of int
+    always : int
+        The place of a way that stays.
+    """
+    left = list(taken)
+    while True:
+        cost = np.zeros(len(left))
+        for times in every:
+            mine, rows = times[:, left], np.arange(len(times))
+            order = np.argpartition(mine, 1, axis=1)[:, :2]
+            two = np.take_along_axis(mine, order, 1)
+            first = order[rows, two.argmin(1)]
+            lost = _loss(np.sort(two, 1) - times.min(1, keepdims=True))
+            cost += np.bincount(first, lost[:, 1] - lost[:, 0], len(left)) / len(times)
+        cost[left.index(always)] = math.inf
+        if cost.min() > DROPPED:
+            return left
+        left.pop(int(cost.argmin()))
+
+
+def _loss(lost: Array) -> Array:
+    """Return the loss of logarithms of slowdowns, of which large ones count more."""
+    found = np.minimum(lost, MOST)
+    result: Array = found + TAIL * found**2
+    return result
+
+
 class Products:
     """What a choice of ways loses, of the products of one layout.
 
@@ -179,9 +288,7 @@ class Products:
         self.model, self.weight, self.share = model, weight / weight.sum(), share
         self.times = np.log(times / times.min(1, keepdims=True))
         self.of_times, self.drawn = (
-            lost + TAIL * lost**2
-            for x in (times, drawn)
-            for lost in (np.minimum(np.log(x / x.min(1, keepdims=True)), MOST),)
+            _loss(np.log(x / x.min(1, keepdims=True))) for x in (times, drawn)
         )
 
     def loss(self, ways: Sequence[int]) -> float:
@@ -208,6 +315,35 @@ def choose(found: Products, start: Sequence[int], count: int) -> list[int]:
     return taken
 
 
+def widened(
+    ways: Ways,
+    before: Sequence[int],
+    count: int,
+    rows: Sequence[Row],
+    drawn: Array,
+    others: Sequence[Array],
+) -> list[int]:
+    """Return the places of the present ways and more for random products, without spare ones.
+
+    Parameters
+    ----------
+    ways : Ways
+    before : sequence of int
+    count : int
+        The ways to add.
+    rows : sequence of Row
+        The records' products.
+    drawn : array
+        The expected seconds of the random products that ways are added for.
+    others : sequence of array
+        Those of other random products, which no way that is left out may make much slower.
+    """
+    taken = widen(np.log(drawn) + biases(ways, rows), before, count)
+    recorded = np.array([ways.expected(ways.problem(row)) for row in rows])
+    every = [np.log(x) for x in (drawn, *others, recorded)]
+    return without_spare(every, taken, ways.places[ALWAYS])
+
+
 def as_row(way: Tiling) -> tuple[int, ...]:
     """Return a way as the file has it."""
     return (*map(int, sizes_of(way)), int(way.swapped))
@@ -220,6 +356,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
     parser.add_argument(
         "--add", type=int, default=0, help="ways to add to the present ones; 0: choose anew"
+    )
+    parser.add_argument(
+        "--widen",
+        type=int,
+        default=0,
+        help="ways to add by the model, before spare ones are left out",
     )
     parser.add_argument("--kept", type=float, default=0.0, help="share of the records' products")
     parser.add_argument("--products", type=int, default=800, help="drawn for each layout")
@@ -240,11 +382,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         is_present = np.array([as_row(way) in present for way in ways.tilings])
         before = [int(x) for x in np.flatnonzero(is_present)]
         caution = np.where(is_present, 1.0, DISTRUST) if options.add else CAUTION + 0.0 * is_present
-        seen = [ways.measured(row, caution) for row in rows if row["layout"] == layout]
+        recorded = [
+            row for row in rows if row["layout"] == layout and len(ways.timed(row)) >= FEWEST
+        ]
+        seen = [ways.measured(row, caution) for row in recorded]
         model, times, weight = (np.array(x) for x in zip(*filter(None, seen), strict=True))
         kept = drawn.random(len(model)) < options.kept
         found = Products(model[~kept], times[~kept], weight[~kept], random_ones, share)
-        if options.add:
+        if options.widen:
+            of_layout = [row for row, is_kept in zip(recorded, kept, strict=True) if not is_kept]
+            of_uniform, of_thin = (
+                np.array([ways.expected(x) for x in draw(layout, UNIFORM, options.seed)])
+                for draw in (uniform, thin)
+            )
+            others = [of_thin, random_ones]
+            taken = widened(ways, before, options.widen, of_layout, of_uniform, others)
+        elif options.add:
             taken = choose(found, before, len(before) + options.add)
         else:
             taken = choose(found, [ways.places[ALWAYS]], COUNTS[layout])
@@ -272,7 +425,10 @@ def text(result: Mapping[str, Sequence[tuple[int, ...]]]) -> str:
     parts = ",\n".join(f'    "{layout}": [\n{rows}\n    ]' for layout, rows in lines.items())
     head = {
         "date": datetime.now(UTC).date().isoformat(),
-        "command": "python benchmarks/choose_kernels.py benchmarks/results/hopper_h200.json",
+        "command": (
+            "python benchmarks/choose_kernels.py benchmarks/results/hopper_h200.json; "
+            "for NN and NT then --widen 80"
+        ),
         "columns": "block_m block_n cluster_m cluster_n split stream_k ping_pong swapped",
     }
     begin = "".join(f'  "{name}": {json.dumps(value)},\n' for name, value in head.items())
