@@ -43,9 +43,6 @@ SWEEP = "sweep"  # random products, among the suites
 NEAR, LEAST, SLOWEST = 0.25, 0.02, 2.0  # of a way's weight, by its time by the fastest's
 OF_SUITES, OF_THIN = 0.5, 0.05  # weights beside those of random products
 SPRING, FACTOR_SPRING = 0.2, 2.0
-# A constant that stays: fitted to products that rarely wait for the memory, it would become a rate
-# that no memory has, and GPUs with slower memories are planned for by it.
-HELD, HELD_SPRING = "memory", 1e3
 LARGE_ERROR = 0.15
 
 Factors = dict[str, float]
@@ -165,8 +162,7 @@ def fit(
     """Return the constants that fit best."""
     names, tiles = list(asdict(costs)), sorted({str(x) for x in tiles_for(dtype, H200)})
     begin = np.log([*asdict(costs).values(), *(factors.get(x, 1.0) for x in tiles)])
-    of_names = [HELD_SPRING if name == HELD else SPRING for name in names]
-    springs = np.array(of_names + [FACTOR_SPRING] * len(tiles))
+    springs = np.array([SPRING] * len(names) + [FACTOR_SPRING] * len(tiles))
     rest = begin.copy()
     rest[len(names) :] = 0.0
     weights = np.sqrt(np.concatenate([_weights(point) for point in every]))
