@@ -18,7 +18,8 @@ With --add, the present ways stay, and so many more are taken, judged by the rec
 that was not timed is assumed to be slow. (The more ways there are, the more of them the model
 expects to be faster than they are.) With --widen, the present ways stay too, and so many more are
 taken that make random products faster by the model, corrected by how far it is off for each way in
-the records; then the ways without which no products are slower are left out. With --write, the file
+the records. Then the ways without which no products are slower are left out, by the plain model,
+since that is what the planner chooses by. With --write, the file
 is written that :mod:`tilewise.gemm.families.hopper.tilings` reads. The loss is printed before and
 after, with --kept also that of products that had no part in the choice.
 """
@@ -66,9 +67,9 @@ COUNTS = {"NN": 108, "NT": 128, "TN": 92, "TT": 92}  # ways that are chosen
 ALWAYS = Tiling(64, 64)  # it can compute every aligned product
 CAUTION = 1.03  # the factor on the model's time of a way that was not timed
 DISTRUST = 1.08  # that of one that may be added to the present ones, whose own is then 1
-# A way's bias is that of its times that are so near the fastest of their products, with so many
-# times without a bias besides; and a spare way is one without which the mean loss grows by at most
-# so much.
+# NEAR: only times within this factor of their product's fastest count for a way's bias.
+# DOUBTED: so many times without a bias are added to them, so that few times give a small bias.
+# DROPPED: a way is spare if the mean loss grows by at most this without it.
 NEAR, DOUBTED, DROPPED = 1.4, 6, 1e-5
 UNIFORM = 1200  # random products that ways are added for
 WEIGHT = 4.0  # what products with language models' weights count beside others of the records
@@ -354,10 +355,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of(__doc__)
     parser.add_argument("records", nargs="+", type=Path)
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=LAYOUTS)
-    parser.add_argument(
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument(
         "--add", type=int, default=0, help="ways to add to the present ones; 0: choose anew"
     )
-    parser.add_argument(
+    how.add_argument(
         "--widen",
         type=int,
         default=0,

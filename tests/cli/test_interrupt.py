@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from commands import hears_ctrl_c
-from reference import some, thorough
+from reference import thorough
 
 from tilewise.cli.interrupt import Interruptible, ended_at_once
 from tilewise_command import end
@@ -161,7 +161,7 @@ def test_outside_of_the_body_it_is_for_the_handler_of_before() -> None:
 
 
 def test_the_program_ends_by_the_same_function_whichever_way_it_is_started() -> None:
-    for words in some([["-m", "tilewise_command"], ["-m", "tilewise"]], 1):
+    for words in (["-m", "tilewise_command"], ["-m", "tilewise"]):
         script = (
             "import runpy, signal, sys, tilewise.cli.show as show\n"
             "import tilewise.cli.interrupt as interrupt\n"

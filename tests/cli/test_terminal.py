@@ -143,7 +143,6 @@ def test_closed_streams_change_nothing(closed: str, words: str, code: int) -> No
     assert not found.stdout or json.loads(found.stdout)["correct"]
 
 
-@thorough
 @posix
 @pytest.mark.parametrize(
     "words", ["kernels", *slow("kernels --json", "explain -m 9 -n 9 -k 9", "--help")]

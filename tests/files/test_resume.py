@@ -115,7 +115,6 @@ def test_ctrl_c_before_the_first_tile_leaves_nothing(folder: Path) -> None:
     assert names(folder) == {"A.npy", "B.npy"}
 
 
-@thorough
 @posix
 def test_json_of_ctrl_c(folder: Path) -> None:
     found = stopped(0.5, "SIGINT", "--json")

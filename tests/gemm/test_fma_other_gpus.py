@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import ROOT, examples, some, thorough
+from reference import ROOT, examples, some
 from test_fma import best, cases, names, product, run
 
 from tilewise import compiler
@@ -107,8 +107,7 @@ def test_compiled_without_spills(tiles: TensorTiles, arch: str) -> None:
 # On the emulator of compute capability 8.0
 
 
-@thorough
-@examples(60, quick=2)
+@examples(60, quick=1)
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(case: tuple[Product, Arrays], data: st.DataObject) -> None:
     """The emulator finds what is read or written beyond the matrices."""

@@ -253,8 +253,7 @@ def test_any_product(
     held.check(hopper.plan(held.product, UNITS, unaligned(tiling, held.product)))
 
 
-@thorough
-@examples(8)
+@examples(8, quick=1)
 @given(
     few=st.integers(1, 40),
     many=st.integers(1, 200),

@@ -230,7 +230,6 @@ def cases(draw: st.DrawFn) -> tuple[Product, dict[str, tuple[Array, Array]]]:
     )  # fmt: skip
 
 
-@thorough
 @examples(60, quick=1)  # nearly each has a kernel of its own to compile
 @given(case=cases(), data=st.data())
 def test_every_choice_is_right(

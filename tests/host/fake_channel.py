@@ -93,12 +93,6 @@ class FakeChannel:
     def wait(self, stream: Stream, event: FakeEvent) -> None:
         self.give(stream, lambda: event.has_come)
 
-    def is_done(self, event: FakeEvent) -> bool:
-        with self._lock:
-            if self._random.random() < 0.3 and any(self._streams.values()):
-                self._do_one()
-            return event.has_come
-
     def settle(self, stream: Stream) -> None:
         with self._lock:
             while self._streams[stream]:

@@ -135,8 +135,8 @@ def test_a_product_from_pinned_memory_is_cut_in_the_best_of_several_ways() -> No
         computing = seconds(p)(m, n, k)
         plan = choose(p, 70 * 10**9, seconds(p))
         taken = seconds_of(plan, p, computing, LINK)
-        for of_a, of_b in ((1, 1), (4, 4), (6, 5), (16, 1), (1, 8)):
-            assert taken <= seconds_of(resident.plan(p, of_a, of_b), p, computing, LINK)
+        for of_a, of_b in ((1, 1), (2, 3), (4, 4), (5, 4), (6, 5), (10, 2), (16, 1), (1, 8)):
+            assert taken <= 1.01 * seconds_of(resident.plan(p, of_a, of_b), p, computing, LINK)
 
 
 def test_shares() -> None:

@@ -15,7 +15,7 @@ import pytest
 from waiting import assert_soon
 
 from tilewise.host import staging
-from tilewise.host.copiers import Copiers, Copying, _Share, _Tasks
+from tilewise.host.copiers import OTHERS, Copiers, Copying, _Share, _Tasks
 
 
 class FakeGpu:
@@ -118,6 +118,30 @@ def test_what_is_to_be_copied_first() -> None:
     assert order == [1, 3, 0, 2, None]
 
 
+def test_others_are_not_held_up_by_what_is_to_be_copied_first() -> None:
+    tasks, to = _Tasks(), np.zeros(1)
+    tasks.put(_Share(Copying(1), to, to), False)
+    later = Copying(1)
+    tasks.put(_Share(later, to, to), False)
+    for _ in range(4 * OTHERS):
+        tasks.put(_Share(Copying(1), to, to), True)
+    taken = [share.copying for share in (tasks.get() for _ in range(2 * OTHERS)) if share]
+    assert len(taken) == 2 * OTHERS
+    assert later in taken
+
+
+def test_a_share_whose_putting_ctrl_c_interrupted_holds_nothing_up() -> None:
+    """It is copied with the next ones, which wait for no more shares than there are."""
+    copiers = Copiers(1)
+    to, source = np.zeros(4), np.ones(4)
+    copiers._tasks._first.append(_Share(Copying(1), to, source))
+    for _ in range(3):
+        progress = copiers.copy(np.zeros(4), source)
+        assert progress._ended.wait(10)
+    assert to.all()
+    copiers.close()
+
+
 def interrupted(call: Callable[..., Any], at: int, *, after: bool = False) -> Callable[..., Any]:
     """Return a function whose call number ``at`` is interrupted by Ctrl-C, before or after it."""
     calls = count()
@@ -148,9 +172,10 @@ def test_threads_end_if_their_pools_beginning_is_interrupted(
         patch.setattr(
             threading.Thread, "start", interrupted(threading.Thread.start, at, after=after)
         )
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt) as error:
             Copiers(16)
         assert len(copying()) == len(before) + at + after
+        del error
     gc.collect(1)  # the error's traceback referred to the pool; older generations need none
     assert_soon(lambda: copying() == before)
 

@@ -41,12 +41,12 @@ class Seen(NamedTuple):
 
 def inputs(call: Call) -> tuple[Seen, Seen, Seen | None, Seen | None]:
     """Return A, B, C if it is read, and the second B of a product of pairs in two arrays."""
-    rows, columns, of_b = call.has_rows, call.has_columns, call.transpose_b
+    rows, columns, transpose_b = call.has_rows, call.has_columns, call.transpose_b
     return (
         _seen(call, call.a, rows, True, call.transpose_a),
-        _seen(call, call.b, True, columns, of_b),
+        _seen(call, call.b, True, columns, transpose_b),
         None if call.c is None else _seen(call, call.c, rows, columns),
-        None if call.up is None else _seen(call, call.up, True, columns, of_b),
+        None if call.up is None else _seen(call, call.up, True, columns, transpose_b),
     )
 
 

@@ -77,7 +77,7 @@ def execute(
         else:
             for region, x in loads:
                 if not is_copied_by_driver(x, region):
-                    copies.append(copiers.copy(_there(buffer, region, x), x))
+                    copies.append(copiers.copy(_there(buffer, region, x), x, is_first=True))
             begun = iter(copies[:])
             for region, x in loads:
                 if is_copied_by_driver(x, region):
@@ -101,7 +101,7 @@ def execute(
             if result.nbytes <= TINY_RESULT:
                 np.copyto(result, _there(buffer, region, result))
             else:
-                copies.append(copiers.copy(result, _there(buffer, region, result)))
+                copies.append(copiers.copy(result, _there(buffer, region, result), is_first=True))
                 copies[-1].wait()
 
 

@@ -100,10 +100,6 @@ class Channel(Protocol):
         """Make the later work of a stream wait for an event."""
         ...
 
-    def is_done(self, event: Any) -> bool:
-        """Return whether the event has come."""
-        ...
-
     def finish(self, event: Any) -> None:
         """Wait until the event has come."""
         ...
@@ -339,14 +335,6 @@ class GpuChannel:
 
     def wait(self, stream: Stream, event: _Event) -> None:
         self._call("cuStreamWaitEvent", self._streams[stream], event.handle, 0)
-
-    def is_done(self, event: _Event) -> bool:
-        (status,) = self._driver.cuEventQuery(event.handle)
-        if status == self._driver.CUresult.CUDA_ERROR_NOT_READY:
-            return False
-        if status != self._driver.CUresult.CUDA_SUCCESS:
-            raise self._context.error(status, "cuEventQuery")
-        return True
 
     def finish(self, event: _Event) -> None:
         self._call("cuEventSynchronize", event.handle)

@@ -1,7 +1,9 @@
 """Choose how to cut a product of matrices in the host's memory for the way to a GPU and back.
 
-The cost of a plan is the time of its copies or of its kernels, whichever is longer, and the time of
-everything that can't overlap. Copies run in both directions at once.
+A product that fits the GPU is cut into strips: from pinned memory in the way whose last step should
+end first (:mod:`tilewise.host.timeline`), from other memory into so many pairs of strips. One that
+does not fit is computed by the plan whose copies or kernels, whichever take longer, take the least
+time together with all that can't overlap. Copies run in both directions at once.
 """
 
 from __future__ import annotations
@@ -24,23 +26,25 @@ pinned memory, and with threads that copy from and to other memory.
 """
 
 DIRECT_STRIP, STAGED_STRIP = 8 << 20, BUFFER
-"""The least bytes of a strip from pinned memory, whose copies and kernels the host enqueues in some
-50 µs, and of a strip that threads copy to a buffer: waking them takes longer.
+"""A matrix in pinned memory, or in other memory, is cut into no more strips than it has pieces of
+so many bytes, the last of which may be shorter: enqueueing a strip, or waking threads, takes time.
 """
 LEAST_LINE = 4096
 """The least bytes of a strip's lines, since the link copies shorter ones more slowly."""
 CUTS = (
     (1, 16), (1, 8), (3, 8), (5, 6), (4, 4), (2, 2), (1, 1), (6, 5), (8, 3), (8, 1), (16, 1)
 )  # fmt: skip
-"""The numbers of strips of A and of B among which a product from pinned memory takes the best."""
+"""The numbers of strips of A and of B that are tried for a product from pinned memory."""
 GROWING_A, GROWING_B = (2, 3, 2, 4, 3, 2), (4, 2, 6, 4)
-"""Strips of A and of B in 16ths, another such choice.
+"""The strips of A and of B, in 16ths, of another cut that is tried.
 
 A's first strips are small, so that kernels begin soon, and its last one is small, since nothing
 overlaps the copy of its part of D. B's strips are fewer and larger, which suits the kernels better.
 """
 STAGED_PAIRS = 16
-"""The number of pairs of strips from other memory, where how fast threads copy decides."""
+"""The most pairs of strips of a product from memory that is not pinned, where the threads' copies
+take the longest.
+"""
 GROUP = 64 << 20
 """The bytes that a group of a batch's products copies to the GPU and back."""
 STEP = 50e-6
@@ -118,10 +122,11 @@ def _resident(p: HostProblem, seconds: Seconds) -> HostPlan:
     if p.b.by_rows:
         most_b = min(most_b, max(1, p.n * p.b.item // LEAST_LINE))
     if not p.is_pinned:
-        wanted = round(math.sqrt(STAGED_PAIRS * size_a / max(1, size_b)))
-        of_a = min(most_a, STAGED_PAIRS, max(1, wanted))
-        return resident.plan(p, of_a, min(most_b, round(STAGED_PAIRS / of_a)))
-    cuts = {(min(most_a, of_a), min(most_b, of_b)) for of_a, of_b in CUTS}
+        wanted = max(1, round(math.sqrt(STAGED_PAIRS * size_a / max(1, size_b))))
+        of_b = min(most_b, max(1, round(STAGED_PAIRS / wanted)))
+        of_a = min(most_a, STAGED_PAIRS // of_b)
+        return resident.plan(p, of_a, min(most_b, STAGED_PAIRS // of_a))
+    cuts = {(min(most_a, of_a), 1 if p.shared else min(most_b, of_b)) for of_a, of_b in CUTS}
     plans = [resident.plan(p, *cut) for cut in sorted(cuts)]
     if not p.shared and most_a >= len(GROWING_A) and most_b >= len(GROWING_B):
         rows = resident.cut_by(p.m, GROWING_A, resident.STRIP_GRAIN)

@@ -8,6 +8,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ SHARES = 8
 """The number of shares of an array: with two arrays on their way, every thread has a share."""
 LEAST = 1 << 18
 """The least bytes of a share, since handing it to a thread takes as long as copying some."""
+
+
+OTHERS = 8
+"""Of so many shares, one is of an array that is not to be copied first, if there is one."""
 
 
 class Copying:
@@ -71,32 +76,40 @@ class _Share(NamedTuple):
 
 
 class _Tasks:
-    """The shares that threads have to copy: those to copy first, and the others."""
+    """The shares that threads have to copy: those to copy first, and the others.
+
+    Of so many shares, :data:`OTHERS`, one is taken from the others even if some are to be copied
+    first, so that one product's copies to the GPU can't hold up another product for ever.
+    """
 
     def __init__(self) -> None:
         self._first: deque[_Share] = deque()
         self._later: deque[_Share] = deque()
-        # One True for each share in the two, and a None for each thread that has to end.
-        self._turns: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+        self._turn = itertools.count(1)
+        # A True, which wakes a thread, for each share that is put, and a None for each thread that
+        # has to end. Threads look for shares before they wait, so it does not matter if Ctrl-C
+        # comes between the two steps of :meth:`put`.
+        self._wakes: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
 
     def put(self, share: _Share, is_first: bool) -> None:
         """Add a share, to be copied before those that are not ``is_first`` if it is."""
         (self._first if is_first else self._later).append(share)
-        self._turns.put(True)
+        self._wakes.put(True)
 
     def get(self) -> _Share | None:
         """Wait for the next share and return it; None if the thread has to end."""
-        if self._turns.get() is None:
-            return None
-        try:
-            return self._first.popleft()
-        except IndexError:
-            return self._later.popleft()
+        while True:
+            queues = self._first, self._later
+            for shares in queues if next(self._turn) % OTHERS else queues[::-1]:
+                with suppress(IndexError):
+                    return shares.popleft()
+            if self._wakes.get() is None:
+                return None
 
     def end(self, count: int) -> None:
-        """Let ``count`` threads end when all shares are taken that were put before."""
+        """End ``count`` threads once all shares that were put before have been taken."""
         for _ in range(count):
-            self._turns.put(None)
+            self._wakes.put(None)
 
 
 class Copiers:

@@ -130,7 +130,10 @@ class Loader:
         while True:
             error = self._turns.get()
             if error is not None:
-                raise error
+                try:
+                    raise error
+                finally:
+                    del error  # whose traceback refers to this frame, and so to the arrays
             # Removed only when it is filled, as :meth:`cancel` waits for those that are not.
             buffer, part, copying, is_last = self._filled[0]
             copying.wait()
@@ -153,7 +156,7 @@ class Loader:
         """Make all threads stop filling buffers, and return when they have."""
         self._stops = True
         self._sent.put(None)
-        if self._thread is not None and self._thread.ident is not None:  # it was started
+        if self._thread is not None and self._thread.is_alive():
             self._thread.join()
         for filled in self._filled:
             filled.copying.cancel()
@@ -183,16 +186,16 @@ class Loader:
         self._filled.append(_Filled(buffer, part, copying, is_last))
         self._turns.put(None)
 
-    def _fill_again(self, *found: Any) -> None:
-        """Fill buffers whose copies to the GPU have ended with this part and the ones behind it."""
+    def _fill_again(self, part: Part, is_last: bool) -> None:
+        """Fill buffers whose copies to the GPU have ended, with a part and those behind it."""
         try:
             with self._helpers.current():
-                for part, is_last in itertools.chain([found], self._parts):
+                for each in itertools.chain([(part, is_last)], self._parts):
                     buffer = self._sent.get()
                     if self._stops or buffer is None:
                         return
                     self._channel.finish(buffer.event)
-                    self._fill(buffer, part, is_last)
+                    self._fill(buffer, *each)
         except BaseException as error:
             self._turns.put(error)
 

@@ -129,8 +129,10 @@ class _Run:
             loader.finish()
             storer.finish()
         except BaseException:
-            loader.cancel()
-            storer.cancel()
+            try:
+                loader.cancel()
+            finally:
+                storer.cancel()
             raise
 
     def _buffer_size(self) -> int:

@@ -15,10 +15,11 @@ from tilewise.host.copying import Helpers
 
 MOST_CHANNELS = 2
 """The most products that a GPU computes from the host's memory at once; others wait."""
-MOST_COPIERS, COPIERS = 12, 3 / 4
-"""The most threads that copy, and their most as a share of the cores.
+MOST_COPIERS, SHARE_OF_CORES = 12, 3 / 4
+"""The most threads that copy, and the most of them as a share of the cores.
 
-The other cores are for the threads that enqueue copies and kernels, which would have to wait.
+The other cores are left to the threads that enqueue copies and kernels, which would have to wait
+for one otherwise.
 """
 
 
@@ -67,7 +68,7 @@ class _Staging:
         """Return the threads that copy for all channels."""
         with self._changed:
             if self._copiers is None:
-                self._copiers = Copiers(min(MOST_COPIERS, max(1, int(COPIERS * cores()))))
+                self._copiers = Copiers(min(MOST_COPIERS, max(1, int(SHARE_OF_CORES * cores()))))
             return self._copiers
 
     def free(self) -> int:

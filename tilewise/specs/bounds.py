@@ -31,7 +31,7 @@ _FUNCTIONS: dict[str, Callable[[Array], Array]] = {
 }
 _FUNCTIONS["rsqrt"] = lambda x: 1 / np.sqrt(x)
 # NumPy's cube root is the C library's: that of glibc 2.36 is wrong by up to 3 units in the last
-# place of a float64, but not if it is computed in a wider type.
+# place of a float64, but not if it is computed in a wider type, where there is one.
 _FUNCTIONS["cbrt"] = lambda x: np.cbrt(x.astype(np.longdouble)).astype(np.float64)
 
 

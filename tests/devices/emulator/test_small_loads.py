@@ -140,7 +140,7 @@ def launch(drawn: Drawn, emulator: Device) -> tuple[LaunchReport, np.ndarray[Any
     return report, out
 
 
-# Of the seeds of a plain run, every fault is drawn by one.
+# Each fault is drawn by at least one of a plain run's seeds.
 @pytest.mark.parametrize(
     "seeds", [(54, 57, 58, 101, 111, 132), pytest.param(range(150), marks=thorough)]
 )

@@ -191,7 +191,7 @@ def plan(
     a_rows, by_rows, by_tma = tiling.a_rows(view), view.d_row_major, view.d_by_tma
     staged = None if swapped.epilogue is None else _staged(swapped, tiling, view)
     is_divided = at.splits > 1
-    form = _form_of(
+    template = _template_of(
         Variant(
             swapped.dtype, swapped.out_dtype, a.is_k_major, b.is_k_major, a_rows,
             seen.reads_c, by_rows, by_tma, view.pairs, view.interleaved,
@@ -200,33 +200,37 @@ def plan(
         tiling,
         is_divided,
     )  # fmt: skip
-    more = []
+    extra_operands = []
     if seen.up is not None:
         up_at = product.up_at(b_at)
-        more.append(seen.up.operand(up_at, product.dtype, form.b_box, is_unaligned=False))
+        extra_operands.append(
+            seen.up.operand(up_at, product.dtype, template.b_box, is_unaligned=False)
+        )
     if staged is not None:
         place = Place(FIRST_FUSED + staged.number)
-        more.append(staged.matrix.operand(place, staged.dtype, form.staged_box, is_unaligned=False))
+        extra_operands.append(
+            staged.matrix.operand(place, staged.dtype, template.staged_box, is_unaligned=False)
+        )
     # A matrix that an earlier kernel copies to the workspace is not there yet.
     is_prefetched = (
-        form.may_prefetch and view.is_streamed and WORKSPACE not in (a_at.array, b_at.array)
+        template.may_prefetch and view.is_streamed and WORKSPACE not in (a_at.array, b_at.array)
     )
     out, sums = _out(swapped, by_rows, d_at), Place(WORKSPACE, workspace)
     main = Launch(
-        (at.clusters * form.blocks, 1, 1),
-        form.block,
+        (at.clusters * template.blocks, 1, 1),
+        template.block,
         (
-            a.operand(a_at, swapped.dtype, form.a_box, tiling.a_unaligned),
-            b.operand(b_at, swapped.dtype, form.b_box, tiling.b_unaligned),
-            *more,
-            d.map(d_at, swapped.out_dtype, form.d_box) if by_tma else _NO_MAP,
+            a.operand(a_at, swapped.dtype, template.a_box, tiling.a_unaligned),
+            b.operand(b_at, swapped.dtype, template.b_box, tiling.b_unaligned),
+            *extra_operands,
+            d.map(d_at, swapped.out_dtype, template.d_box) if by_tma else _NO_MAP,
             out, swapped.k, at.m_tiles, at.n_tiles, at.data_parallel_tiles, at.tail_tiles,
             at.splits, L2_PREFETCH if is_prefetched else 0, a_rows, sums if is_divided else 0,
         ),
-        form.shared,
+        template.shared,
         overlap=True,
     )  # fmt: skip
-    steps = [fused.step(form.kernels[0], main, swapped)]
+    steps = [fused.step(template.kernels[0], main, swapped)]
     if is_divided:
         columns = tiling.block_n // (1 if seen.up is None else 2)  # of each matrix B
         summing = Launch(
@@ -239,13 +243,15 @@ def plan(
             ),
             overlap=True,
         )  # fmt: skip
-        steps.append(fused.step(form.kernels[1], summing, swapped))
+        steps.append(fused.step(template.kernels[1], summing, swapped))
         workspace += at.tail_tiles * at.splits * tiling.tiles * 4 * tiling.block_m * tiling.block_n
-    return Plan(tuple(steps), workspace, form.words, "")
+    return Plan(tuple(steps), workspace, template.words, "")
 
 
-class _Form(NamedTuple):
-    """The part of a launch that depends on the kernel alone, and not on the product's sizes.
+class _LaunchTemplate(NamedTuple):
+    """The part of a launch that is kept for products of other sizes.
+
+    It depends on the kernel and on the rows of A that each copy loads.
 
     Attributes
     ----------
@@ -278,15 +284,15 @@ class _Form(NamedTuple):
 
 
 @lru_cache(maxsize=KERNELS)
-def _form_of(variant: Variant, tiling: Tiling, is_divided: bool) -> _Form:
-    """Return the form of the launches of one kernel, kept for products of other sizes."""
+def _template_of(variant: Variant, tiling: Tiling, is_divided: bool) -> _LaunchTemplate:
+    """Return what the launches of one kernel have in common."""
     pairs, is_staged = variant.pairs, variant.staged is not None
     b_columns = tiling.block_n // (2 if pairs and not variant.interleaved else 1)
     stored = tiling.stored_columns(pairs)
     d_columns = 2 * stored // ITEM_SIZES[variant.out_dtype]
     d_box = (d_columns, 16) if variant.d_row_major else (16, d_columns)
     view = Problem(1, 1, 1, a_k_major=variant.a_k_major, b_k_major=variant.b_k_major, pairs=pairs)
-    return _Form(
+    return _LaunchTemplate(
         kernels_of(variant, tiling, is_divided),
         (tiling.threads, 1, 1),
         tiling.tiles * tiling.split,

@@ -86,6 +86,11 @@ class Matrix(NamedTuple):
         step = self.pitch | self.apart
         return min(max(step & -step, 16), 128) if step else 128
 
+    @property
+    def batches(self) -> int:
+        """The number of matrices in memory: 1 if the whole batch shares one."""
+        return self.batch if self.apart else 1
+
     def map(self, place: Place, dtype: str, box: tuple[int, int]) -> TensorMap:
         """Return the tensor map of the whole batch, whose first element is at ``place``."""
         # The stride of a single line, or of a single matrix, is never used, but has to be valid.
@@ -94,7 +99,7 @@ class Matrix(NamedTuple):
         # With a promotion to 128 bytes, data that straddle two L2 lines would load both lines
         # whole.
         promotion = 64 if (self.pitch | self.apart) % SECTOR_BYTES else 128
-        extents = (self.length, self.lines, self.batch if self.apart else 1)
+        extents = (self.length, self.lines, self.batches)
         return TensorMap.of_matrices(place, dtype, extents, strides, box, promotion)
 
     def operand(self, place: Place, dtype: str, box: tuple[int, int], is_unaligned: bool) -> Packed:
@@ -105,7 +110,7 @@ class Matrix(NamedTuple):
                 "begin": place, "bytes": last + self.item * self.length, "pitch": self.pitch,
                 "step": self.apart, "lines": self.lines, "length": self.length,
             })  # fmt: skip
-        data, at = _mapped(self.batch if self.apart else 1)
+        data, at = _mapped(self.batches)
         return Packed(data, (), ((at, self.map(place, dtype, box)),))
 
 

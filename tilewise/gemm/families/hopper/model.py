@@ -105,7 +105,7 @@ def _timed(
 
 @lru_cache(maxsize=KINDS)
 def _prices_of(kinds: tuple[tuple[Any, ...], ...], chip: Chip, parts: int) -> Prices:
-    """Return the prices for kinds of problems, which are all but their sizes."""
+    """Return the prices for kinds of problems: a kind is a problem's fields without its sizes."""
     given = [Problem(1, 1, 1, 1, *kind) for kind in kinds]
     views = [view for problem in given for view in (problem, problem.swapped)]
     of_tilings = tuple(
