@@ -163,7 +163,9 @@ def test_pairs_in_every_schedule(
     device: Device, schedule: str, order: str, by_columns: bool
 ) -> None:
     """On few multiprocessors, where small products have tiles for several waves, and a tail."""
-    m, n, k, rng = 136, 136, 520, np.random.default_rng(0)
+    # Ping-pong is worth comparing if two warpgroups have tiles of their own.
+    m = n = 264 if schedule == "ping_pong" else 136
+    k, rng = 520, np.random.default_rng(0)
 
     def lying(*shape: int) -> Any:
         x = rng.standard_normal(shape).astype(np.float16)
