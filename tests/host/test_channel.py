@@ -32,7 +32,6 @@ class FakeContext:
         self.driver = MagicMock()
         done = self.driver.CUresult.CUDA_SUCCESS
         self.driver.cuMemAlloc = lambda size: (done, self.call("cuMemAlloc", size))
-        self.driver.cuEventQuery.return_value = (self.driver.CUresult.CUDA_SUCCESS,)
         self.driver.cuPointerGetAttribute.return_value = (1, None)
 
     def call(self, function: str, *args: Any) -> Any:

@@ -1,7 +1,6 @@
 """When the steps of a plan end, if matrices are copied from and to pinned memory.
 
-Copies in each direction follow one another, kernels too, and all three run at once. The times of 19
-random products on an H200, each cut in four ways, differed from these by 4% on average.
+Copies in each direction follow one another, kernels too, and all three run at once.
 """
 
 from __future__ import annotations
