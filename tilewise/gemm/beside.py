@@ -27,7 +27,7 @@ from tilewise.gemm.steps import NotKeptError, Plan, prepare
 from tilewise.kernel import Kernel
 
 VARIABLE = "TILEWISE_COMPILE_BESIDE"
-SAMPLES, LARGEST = 160, 4096  # products with another m alone, then others; the largest size
+SAMPLES, LARGEST = 320, 4096  # products with another m alone, then others; the largest size
 
 Kind = tuple[object, ...]
 _begun: set[Kind] = set()
