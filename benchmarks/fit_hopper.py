@@ -18,7 +18,7 @@ that a tiling is expected to take longer.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from itertools import repeat
 from pathlib import Path
@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from command_line import parser_of
 from scipy.optimize import least_squares, minimize
+from tiling_ways import recorded_times
 
 from tilewise.explanation import of_shape
 from tilewise.gemm.chip import KNOWN, Chip
@@ -67,7 +68,7 @@ class Sample:
             views: list[int] = []
             problems: list[Problem] = []
             for row in record["rows"]:
-                found = list(ways_of(row["ways"]))
+                found = list(recorded_times(row["ways"]))
                 if not found:
                     continue
                 product = of_shape(row["m"], row["n"], row["k"], "bfloat16", row["layout"])
@@ -135,17 +136,6 @@ class Sample:
 def chip_of(record: dict[str, Any]) -> Chip:
     """Return the GPU of a record."""
     return Chip(**record["chip"]) if "chip" in record else KNOWN[record["machine"]["gpu"]]
-
-
-def ways_of(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
-    """Yield the tilings that were timed, and their microseconds, of aligned products."""
-    for way in ways:
-        if isinstance(way, list):  # the short form that is kept in the repository
-            *sizes, stream_k, swapped, ping_pong, time = way
-            flags = {"stream_k": stream_k, "swapped": swapped, "ping_pong": ping_pong}
-            yield Tiling(*sizes, **{name: bool(flag) for name, flag in flags.items()}), time
-        elif way["family"] == "hopper":
-            yield Tiling(**way["choice"]), way["us"]
 
 
 def vector(costs: Costs) -> Array:

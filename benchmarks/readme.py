@@ -49,7 +49,8 @@ GROUPS: Mapping[str, Sequence[str]] = {
     ),
     "What these commands import": (
         "climb_steps", "command_line", "cutlass_sm80", "gauss_newton", "padded_products", "pages",
-        "product_runs", "timed_products", "triton_configs", "triton_matmul", "triton_sm80",
+        "product_runs", "tiling_ways", "timed_products", "triton_configs", "triton_matmul",
+        "triton_sm80", "way_choice",
     ),
 }  # fmt: skip
 """The scripts and modules of this folder, by what they do."""
