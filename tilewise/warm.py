@@ -141,7 +141,7 @@ def warm(
         or of an H200. If this machine has no such GPU, the kernels are those for a GPU with an
         H200's number of multiprocessors.
     workers : int, optional
-        The most threads that compile; by default one for each core, up to 16.
+        The most threads that compile, at least 1; by default one for each core, up to 16.
     step : callable
         A function that is called with the number of kernels that are done, and of all kernels.
 
@@ -152,10 +152,11 @@ def warm(
     Raises
     ------
     ValueError
-        If a size, a number of groups, a dtype, a layout or the architecture is not a valid one.
+        If a size, a number of groups or of threads, a dtype, a layout or the architecture is not a
+        valid one.
     TypeError
-        If a size or a number of groups is not an integer, or ``sizes`` or ``groups`` is not
-        iterable.
+        If a size or a number of groups or of threads is not an integer, or ``sizes`` or ``groups``
+        is not iterable.
     OSError
         If the cache can't be written.
     DeviceUnavailableError
@@ -166,6 +167,7 @@ def warm(
         raise TypeError(f"sizes is {sizes!r}; it takes products, as in [(m, n, k)]")
     if groups is not None and not isinstance(groups, Iterable):
         raise TypeError(f"groups is {groups!r}; it takes numbers of groups, as in [8]")
+    ahead.check_workers(workers)
     arch, chip = _planned_for(asked)
     folder = _folder()
     for dtype in dtypes:

@@ -168,6 +168,24 @@ def test_sizes_that_are_not_iterable() -> None:
         tilewise.warm([(8, 8, 8)], groups=8)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("workers", "error", "told"),
+    [
+        ("x", TypeError, "workers is 'x'; it takes a number of threads, or None"),
+        (1.5, TypeError, "workers is 1.5; it takes a number of threads, or None"),
+        (True, TypeError, "workers is True; it takes a number of threads, or None"),
+        (0, ValueError, "workers is 0; it must be at least 1"),
+        (-1, ValueError, "workers is -1; it must be at least 1"),
+    ],
+)
+def test_workers_that_are_no_number_of_threads(
+    workers: Any, error: type[Exception], told: str, cache: Path
+) -> None:
+    with pytest.raises(error, match=told):
+        tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"], workers=workers)
+    assert not cache.exists()  # nothing was begun
+
+
 def test_a_cache_that_keeps_nothing_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
