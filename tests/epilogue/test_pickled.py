@@ -73,6 +73,21 @@ def test_derived_classes() -> None:
     assert again(Stated(lambda acc: acc * 2)).kept == 2
 
 
+def test_explanations() -> None:
+    x = np.ones((64, 64), np.float16)
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (x, {"gpu": "h200"}),
+        (x.T, {"gpu": "rtx 4090"}),
+        (x, {"device": "emulator"}),
+        ((x, x), {"gpu": "h200", "epilogue": lambda gate, up: tw.silu(gate) * up}),
+        (x, {"gpu": "h200", "pairs": "halves", "epilogue": lambda gate, up: gate * up}),
+    ]
+    for b, how in cases:
+        found = tw.explain(x, b, **how)
+        assert str(again(found)) == str(found)
+        assert again(found).product == found.product
+
+
 def test_products() -> None:
     rng = np.random.default_rng(0)
     a, b, up = (rng.standard_normal(shape) for shape in ((3, 4), (4, 5), (4, 5)))
