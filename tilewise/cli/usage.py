@@ -29,6 +29,7 @@ _ARGUMENTS = (
     (re.compile(r"\bcooperative=True\b"), "--cooperative"),
     (re.compile(r"\bshared=BYTES\b"), "--shared BYTES"),
     (re.compile(r"\bmax_gpu_memory\b"), "--max-gpu-memory"),
+    (re.compile(r"^(memory|rtol|atol)(?= is )"), r"--\1"),
 )
 """The advice in messages to callers of Python, and the same for the command line."""
 
