@@ -96,6 +96,37 @@ def test_a_folder_is_no_file_of_kernels(
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("run mine.cpp:k", "mine.cpp is a file whose name ends in none of .cu, .cuh and .ptx; "
+         "rename it to mine.cu if it is CUDA C++"),
+        ("run mine.cpp:space::k<3>", "mine.cpp is a file whose name ends in none of .cu"),
+        ("watch mine.cpp", "mine.cpp is a file whose name ends in none of .cu"),
+        ("run below:k", "below is a folder; `tilewise kernels below` lists the kernels of its"),
+        ("profile below", "below is a folder; `tilewise kernels below` lists the kernels of its"),
+        ("run /dev/null:k", "/dev/null is no regular file; copy what it has into one"),
+        ("run none.cpp:k", "no kernel called 'none.cpp:k' on the ladder; there are"),
+        (f"run {'x' * 5000}:k", "' on the ladder; there are"),
+        ("kernels /dev/null", "/dev/null is no regular file; copy what it has into one"),
+        ("kernels none", "there is no file none"),
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_other_files(
+    words: str,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.cpp").write_text("__global__ void k() {}\n")
+    (tmp_path / "below").mkdir()
+    assert main(words.split()) == 2
+    assert told in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("size", ["-1", "3000000000"])
 @pytest.mark.parametrize("option", ["-m", "-n", "-k"])
 def test_commands_on_a_product_refuse_the_same_sizes(
