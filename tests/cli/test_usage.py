@@ -20,6 +20,7 @@ OF_ALL = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its op
         ("ru tiled", "there is no command 'ru'; did you mean run?"),
         ("laddr", "there is no command 'laddr'; did you mean ladder?"),
         ("zzz", "there is no command 'zzz'"),
+        ("--version zzz", "there is no command 'zzz'"),
         ("run tiled --tle 4", "there is no option --tle of `tilewise run`; did you mean --tile?"),
         ("warm --layuot", "there is no option --layuot of `tilewise warm`; did you mean --layout?"),
         ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
