@@ -178,6 +178,15 @@ def test_a_file_that_is_cut_short_while_it_is_read(tmp_path: Path) -> None:
             a.check_unchanged()
 
 
+@pytest.mark.parametrize("given", [None, 5, b"A.npy", np.ones((3, 3))])
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+def test_what_is_no_path(name: str, given: Any) -> None:
+    kind = "None" if given is None else f"an? .*{type(given).__qualname__}"
+    told = f"^{name} is {kind}; it takes the path of a .npy file, and tilewise.matmul takes arrays"
+    with pytest.raises(TypeError, match=told):
+        tilewise.multiply_files(**{"a": "A.npy", "b": "B.npy", "out": "C.npy", name: given})
+
+
 def test_no_file_no_folder_no_matrix(tmp_path: Path) -> None:
     a, c = tmp_path / "A.npy", tmp_path / "C.npy"
     with pytest.raises(FileNotFoundError, match="matrix A: there is no file"):
