@@ -18,10 +18,10 @@ EMULATOR = "tilewise.devices.emulator"
 MACHINE = f"{EMULATOR}.machine"
 
 LAYERS = (
-    "host_memory", "masked", "shown", "sizes", "flags", "precision", "roundoff", "certain",
-    "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted", "launch",
-    "errors", "tracebacks", "epilogue", "compiler", "devices", "isolated", "isolated_process",
-    "variables",
+    "environment", "host_memory", "masked", "shown", "sizes", "flags", "precision", "roundoff",
+    "certain", "numbers", "places", "pointer", "tensor_map", "limits", "targets", "counted",
+    "launch", "errors", "tracebacks", "epilogue", "compiler", "devices", "isolated",
+    "isolated_process", "variables",
     "launchable", "kernel", "listed", "listing", "python_kernels", "triton", "numba",
     "provenance", "gemm", "arrays", "host", "ladder", "specs", "exercises", "torch", "matmul",
     "grouped", "files", "explanation", "explain", "lens", "notebook", "bench", "tune", "warm",

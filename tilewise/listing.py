@@ -22,7 +22,7 @@ from tilewise.errors import CompileError, ParserMissingError, TilewiseError
 from tilewise.kernel import Kernel
 from tilewise.limits import Limits
 from tilewise.listed import ListedKernel, ListedLaunch
-from tilewise.targets import PTX_SUFFIX, SUFFIXES
+from tilewise.targets import PTX_SUFFIX, SUFFIXES, check_is_file
 
 _LISTED = (*SUFFIXES, PTX_SUFFIX)
 _Places = dict[tuple[str, int, str, tuple[str, ...]], list[tuple[str, KernelDeclaration]]]
@@ -38,6 +38,8 @@ def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
         If a path does not exist, or a folder has no such file.
     PermissionError
         If a folder can't be read.
+    OSError
+        If a path is a pipe or a device.
     """
     found: dict[Path, None] = {}
     for each in map(Path, paths):
@@ -47,10 +49,9 @@ def files_of(paths: Iterable[str | os.PathLike[str]]) -> list[Path]:
             if not inside:
                 raise FileNotFoundError(f"there is no file *.cu, *.cuh or *.ptx in {each}")
             found.update(dict.fromkeys(inside))
-        elif each.is_file():
-            found[each] = None
         else:
-            raise FileNotFoundError(f"there is no file {each}")
+            check_is_file(each)
+            found[each] = None
     return list(found)
 
 

@@ -24,3 +24,25 @@ def split_target(target: str) -> tuple[Path, str] | None:
     # A kernel's name may contain a colon too.
     match = _TARGET.fullmatch(target)
     return None if match is None else (Path(match[1]), match[2])
+
+
+def check_is_file(path: Path) -> None:
+    """Raise an error if there is no regular file.
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is nothing.
+    IsADirectoryError
+        If it is a folder.
+    OSError
+        If it is a pipe or a device.
+    """
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path} is a folder; `tilewise kernels {path}` lists the kernels of its files"
+        )
+    if not path.exists():
+        raise FileNotFoundError(f"there is no file {path}")
+    if not path.is_file():
+        raise OSError(f"{path} is no regular file; copy what it has into one")

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
+from tilewise.environment import is_on
 from tilewise.errors import TilewiseError
 
 VARIABLE = "TILEWISE_FULL_TRACEBACK"
-"""The environment variable that shows all frames, if it is neither empty nor ``0``."""
+"""The environment variable that shows all frames if it is on."""
 
 _PACKAGE = str(Path(__file__).parent) + os.sep
 
@@ -45,9 +46,14 @@ def front_door(function: Callable[P, R]) -> Callable[P, R]:
 def hide_frames(error: BaseException) -> None:
     """Remove the frames of tilewise from the traceback of an error, and from those of its causes.
 
-    For Ctrl-C, the frames of what tilewise called are removed too.
+    For Ctrl-C, the frames of what tilewise called are removed too. Where the variable is neither on
+    nor off, all frames stay, and a note of the error says so.
     """
-    if os.environ.get(VARIABLE, "0") not in ("", "0"):
+    try:
+        if is_on(VARIABLE, default=False):
+            return
+    except ValueError as wrong:  # said beside the error itself, in whose place it must not stand
+        error.add_note(str(wrong))
         return
     seen: set[int] = set()
     each: BaseException | None = error

@@ -141,7 +141,7 @@ def warm(
         or of an H200. If this machine has no such GPU, the kernels are those for a GPU with an
         H200's number of multiprocessors.
     workers : int, optional
-        The most threads that compile; by default one for each core, up to 16.
+        The most threads that compile, at least 1; by default one for each core, up to 16.
     step : callable
         A function that is called with the number of kernels that are done, and of all kernels.
 
@@ -152,10 +152,11 @@ def warm(
     Raises
     ------
     ValueError
-        If a size, a number of groups, a dtype, a layout or the architecture is not a valid one.
+        If a size, a number of groups or of threads, a dtype, a layout or the architecture is not a
+        valid one, or ``layouts`` is given without ``sizes``.
     TypeError
-        If a size or a number of groups is not an integer, or ``sizes`` or ``groups`` is not
-        iterable.
+        If a size or a number of groups or of threads is not an integer, or ``sizes``, ``groups``,
+        ``dtypes`` or ``layouts`` is not iterable, or a string.
     OSError
         If the cache can't be written.
     DeviceUnavailableError
@@ -166,6 +167,12 @@ def warm(
         raise TypeError(f"sizes is {sizes!r}; it takes products, as in [(m, n, k)]")
     if groups is not None and not isinstance(groups, Iterable):
         raise TypeError(f"groups is {groups!r}; it takes numbers of groups, as in [8]")
+    ahead.check_workers(workers)
+    _check_several("dtypes", dtypes, "float16")
+    if layouts is not None:
+        _check_several("layouts", layouts, "NN")
+        if sizes is None:
+            raise ValueError("layouts is for given products; give sizes too")
     arch, chip = _planned_for(asked)
     folder = _folder()
     for dtype in dtypes:
@@ -215,6 +222,12 @@ def warm(
     )
 
 
+def _check_several(name: str, given: object, one: str) -> None:
+    """Raise TypeError for a single string, and for what is not iterable."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{name} is {given!r}; it takes several, as in [{one!r}]")
+
+
 def _products(
     sizes: Iterable[Any],
     groups: Sequence[int] | None,
@@ -228,11 +241,11 @@ def _products(
             continue
         m, n, k = _size(given)
         if groups is None:
-            for dtype, layout in combinations(dtypes, layouts or LAYOUTS):
+            for dtype, layout in combinations(dtypes, LAYOUTS if layouts is None else layouts):
                 yield of_shape(m, n, k, dtype, layout)
             continue
         for count, dtype, offsets in combinations(groups, dtypes, OFFSET_TYPES):
-            for layout in layouts or ("NN", "NT"):
+            for layout in ("NN", "NT") if layouts is None else layouts:
                 is_transposed = layout.endswith("T")  # whether w is stored as (groups, n, k)
                 of_x = "NN" if is_transposed else "NT"  # of the product for the gradient of x
                 yield of_groups(m, n, k, count, dtype, layout, offset_dtype=offsets)

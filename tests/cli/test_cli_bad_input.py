@@ -156,6 +156,8 @@ def test_pickles_are_not_loaded(tilewise: Tilewise, tmp_path: Path) -> None:
     refuse(tilewise("run", "tiled", "--a", tmp_path / "a.npy", "--b", good), "no .npy file")
     refuse(tilewise("run", "tiled", "--a", good, "--b", tmp_path / "b.npz"), "archive")
     refuse(tilewise("run", "tiled", "--a", good, "--b", tmp_path), "folder")
+    (tmp_path / "b.npz").write_bytes(b"PK\x03\x04 cut short")
+    refuse(tilewise("run", "tiled", "--a", good, "--b", tmp_path / "b.npz"), "archive")
 
 
 def test_a_kernel_that_is_not_in_the_source(tilewise: Tilewise, source: Path) -> None:

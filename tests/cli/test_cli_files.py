@@ -64,8 +64,8 @@ def test_a_wrong_result(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--memory", "4XB"], "memory is '4XB'; it takes a size as 4GB, 1.5GiB or 512MiB"),
-        (["--memory", "3"], "memory is 3 bytes; one element of each matrix takes 16"),
+        (["--memory", "4XB"], "--memory is '4XB'; it takes a size as 4GB, 1.5GiB or 512MiB"),
+        (["--memory", "3"], "--memory is 3 bytes; one element of each matrix takes 16"),
         (["--device", "tpu"], "--device is 'tpu'; it takes one of auto, gpu, host"),
         (["-o", "none/C.npy"], "can't write none/C.npy: there is no folder none"),
         (["-o", "A.npy"], "the output A.npy is A itself; name another file"),

@@ -195,6 +195,13 @@ def test_a_product_has_no_use_for_options_of_launches(
     assert "  tilewise run k.cu:saxpy --grid 4 --block 256 --args n=1024" in found.err
 
 
+@pytest.mark.parametrize("option", ["--rtol", "--atol"])
+def test_a_tolerance_is_named_as_the_option(option: str, tilewise: Tilewise) -> None:
+    found = tilewise("run", "k.cu:saxpy", *SAXPY, "--expect", "y = a*x", option, "-1")
+    told = f"tilewise: {option} is -1.0; it must be at least 0, and finite\n"
+    assert (found.code, found.err) == (2, told)
+
+
 def test_profile(tilewise: Tilewise) -> None:
     found = tilewise("profile", "k.cu:saxpy", *SAXPY, "--lines")
     assert found.code == 0

@@ -20,6 +20,7 @@ OF_ALL = "`tilewise --help` lists the commands, `tilewise COMMAND --help` its op
         ("ru tiled", "there is no command 'ru'; did you mean run?"),
         ("laddr", "there is no command 'laddr'; did you mean ladder?"),
         ("zzz", "there is no command 'zzz'"),
+        ("--version zzz", "there is no command 'zzz'"),
         ("run tiled --tle 4", "there is no option --tle of `tilewise run`; did you mean --tile?"),
         ("warm --layuot", "there is no option --layuot of `tilewise warm`; did you mean --layout?"),
         ("watch tiled --xyzzy", "there is no option --xyzzy of `tilewise watch`"),
@@ -94,6 +95,37 @@ def test_a_folder_is_no_file_of_kernels(
     assert capsys.readouterr().err == (
         "tilewise: mine.cu is a folder; `tilewise kernels mine.cu` lists the kernels of its files\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("run mine.cpp:k", "mine.cpp is a file whose name ends in none of .cu, .cuh and .ptx; "
+         "rename it to mine.cu if it is CUDA C++"),
+        ("run mine.cpp:space::k<3>", "mine.cpp is a file whose name ends in none of .cu"),
+        ("watch mine.cpp", "mine.cpp is a file whose name ends in none of .cu"),
+        ("run below:k", "below is a folder; `tilewise kernels below` lists the kernels of its"),
+        ("profile below", "below is a folder; `tilewise kernels below` lists the kernels of its"),
+        ("run /dev/null:k", "/dev/null is no regular file; copy what it has into one"),
+        ("run none.cpp:k", "no kernel called 'none.cpp:k' on the ladder; there are"),
+        (f"run {'x' * 5000}:k", "' on the ladder; there are"),
+        ("kernels /dev/null", "/dev/null is no regular file; copy what it has into one"),
+        ("kernels none", "there is no file none"),
+    ],
+    ids=range(10),
+)  # fmt: skip
+def test_other_files(
+    words: str,
+    told: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.cpp").write_text("__global__ void k() {}\n")
+    (tmp_path / "below").mkdir()
+    assert main(words.split()) == 2
+    assert told in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("size", ["-1", "3000000000"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -166,6 +167,46 @@ def test_sizes_that_are_not_iterable() -> None:
         tilewise.warm(8)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"groups is 8; it takes numbers of groups, as in \[8\]"):
         tilewise.warm([(8, 8, 8)], groups=8)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("how", "error", "told"),
+    [
+        ({"dtypes": "float32"}, TypeError, "dtypes is 'float32'; it takes several, as in ['float"),
+        ({"dtypes": 5}, TypeError, "dtypes is 5; it takes several, as in ['float16']"),
+        ({"layouts": "NT"}, TypeError, "layouts is 'NT'; it takes several, as in ['NN']"),
+        ({"sizes": None, "layouts": ["NT"]}, ValueError, "layouts is for given products; give siz"),
+        ({"sizes": None, "groups": [8], "layouts": ["NT"]}, ValueError, "give sizes too"),
+    ],
+)
+def test_dtypes_and_layouts_that_are_none(
+    how: dict[str, Any], error: type[Exception], told: str, cache: Path
+) -> None:
+    with pytest.raises(error, match=re.escape(told)):
+        tilewise.warm(**{"sizes": [(8, 8, 8)], **how})
+    assert not cache.exists()  # nothing was begun
+
+
+def test_no_layouts_are_no_kernels() -> None:
+    assert tilewise.warm([(8, 8, 8)], layouts=[]).kernels == 0
+
+
+@pytest.mark.parametrize(
+    ("workers", "error", "told"),
+    [
+        ("x", TypeError, "workers is 'x'; it takes a number of threads, or None"),
+        (1.5, TypeError, "workers is 1.5; it takes a number of threads, or None"),
+        (True, TypeError, "workers is True; it takes a number of threads, or None"),
+        (0, ValueError, "workers is 0; it must be at least 1"),
+        (-1, ValueError, "workers is -1; it must be at least 1"),
+    ],
+)
+def test_workers_that_are_no_number_of_threads(
+    workers: Any, error: type[Exception], told: str, cache: Path
+) -> None:
+    with pytest.raises(error, match=told):
+        tilewise.warm([(8, 8, 8)], dtypes=["float64"], layouts=["NN"], workers=workers)
+    assert not cache.exists()  # nothing was begun
 
 
 def test_a_cache_that_keeps_nothing_is_told(

@@ -53,6 +53,26 @@ def test_a_note_says_what_is_not_possible(source: str, note: str) -> None:
     assert note in refused(source, "k").partition("\nnote: ")[2]
 
 
+@pytest.mark.parametrize(
+    ("line", "note"),
+    [
+        ("/* größe */ int größe = 1;", "rename größe; comments and strings may have others"),
+        ("int x = 2 \u2013 1;", "U+2013, EN DASH, may stand in comments and strings alone; was"),
+        ("int x\u00a0= 2;", "U+00A0, NO-BREAK SPACE, may stand in comments"),
+        ('printf("größe"); int x = @; // ö', ""),  # what is wrong is another character
+    ],
+)
+def test_characters_beyond_ascii(line: str, note: str) -> None:
+    told = refused(f"__global__ void k() {{\n    {line}\n}}\n", "k")
+    assert note in told.partition("\nnote: ")[2]
+    assert ("\nnote: " in told) is bool(note)
+
+
+def test_a_kernel_whose_name_is_beyond_ascii() -> None:
+    told = refused('extern "C" __global__ void größe(float* x) { *x = 1; }', "größe")
+    assert told.endswith("rename größe; comments and strings may have others")
+
+
 TEXTURE = """
 extern "C" __global__ void k(cudaTextureObject_t t, float* y) { *y = tex2D<float>(t, 0, 0); }
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -11,6 +12,7 @@ import tilewise
 from tilewise.compiler import DEFAULT_ARCH
 from tilewise.devices import Device, get_device
 from tilewise.devices.emulator import Emulator, programs
+from tilewise.devices.gpu import Gpu
 from tilewise.errors import CompileError, LaunchError
 from tilewise.kernel import Kernel
 
@@ -137,3 +139,23 @@ def test_matmul_refuses_what_is_no_device() -> None:
     a = np.ones((2, 2), np.float32)
     with pytest.raises(TypeError, match="device is 80; it takes a name, one of auto, gpu"):
         tilewise.matmul(a, a, device=80)  # type: ignore[arg-type]
+
+
+def test_copies_and_pickles() -> None:
+    """A copy of what holds a device has the same one; a pickle has the architecture."""
+    for device in (tilewise.emulator(), tilewise.emulator("sm_80")):
+        assert copy.deepcopy({"device": device})["device"] is device
+        assert copy.copy(device) is device
+        assert pickle.loads(pickle.dumps(device)) is device
+    shown = Emulator(progress=print)
+    assert copy.deepcopy(shown) is shown
+    with pytest.raises(TypeError, match="so it can't be pickled; pickle its arch"):
+        pickle.dumps(shown)
+
+
+def test_a_gpu_is_copied_as_itself() -> None:
+    gpu = object.__new__(Gpu)  # no GPU is needed
+    gpu.description = "a GPU"
+    assert copy.deepcopy([gpu])[0] is copy.copy(gpu) is gpu
+    with pytest.raises(TypeError, match="can't be pickled; pickle the name of the device, 'gpu'"):
+        pickle.dumps(gpu)

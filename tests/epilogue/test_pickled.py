@@ -14,6 +14,7 @@ import pytest
 
 import tilewise as tw
 from tilewise.epilogue import Epilogue
+from tilewise.epilogue.traced import registered
 
 
 def again(x: Any) -> Any:
@@ -32,6 +33,59 @@ def test_what_was_traced_is_one_object() -> None:
         assert copy.deepcopy(each.traced) is each.traced
         assert str(again(each)) == str(each)
         assert again(each).cuda == each.cuda
+
+
+class Named(Epilogue):
+    """One with attributes of its own, and a slot."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, function: Any, name: str) -> None:
+        super().__init__(function)
+        self.name, self.place = name, 3
+
+    def __call__(self, *values: Any, **operands: Any) -> Any:
+        return super().__call__(*values, **operands) + 100
+
+
+class Stated(Epilogue):
+    """One that says itself what it keeps."""
+
+    kept = 1
+
+    def __getstate__(self) -> object:
+        return [self.kept + 1]
+
+    def __setstate__(self, state: list[int]) -> None:
+        (self.kept,) = state
+
+
+def test_derived_classes() -> None:
+    given = Named(lambda acc, s: tw.gelu(acc) * s, "scaled")
+    loaded = again(given)
+    assert type(loaded) is Named
+    assert loaded.traced is given.traced
+    assert (loaded.name, loaded.place) == ("scaled", 3)
+    assert loaded.key != given.key  # a key holds in one process
+    assert registered[loaded.key] is loaded
+    assert loaded(0.0, 2.0) == 100
+    assert copy.deepcopy(given) is given
+    assert again(Stated(lambda acc: acc * 2)).kept == 2
+
+
+def test_explanations() -> None:
+    x = np.ones((64, 64), np.float16)
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (x, {"gpu": "h200"}),
+        (x.T, {"gpu": "rtx 4090"}),
+        (x, {"device": "emulator"}),
+        ((x, x), {"gpu": "h200", "epilogue": lambda gate, up: tw.silu(gate) * up}),
+        (x, {"gpu": "h200", "pairs": "halves", "epilogue": lambda gate, up: gate * up}),
+    ]
+    for b, how in cases:
+        found = tw.explain(x, b, **how)
+        assert str(again(found)) == str(found)
+        assert again(found).product == found.product
 
 
 def test_products() -> None:

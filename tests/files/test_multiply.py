@@ -147,8 +147,13 @@ def header(shape: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "is no .npy file of numbers"),
-        (b"PK\x03\x04 an archive", "is no .npy file of numbers"),
+        (b"", "is no .npy file of numbers: it is empty; write one array with numpy.save"),
+        (b"PK\x03\x04 an archive", "it is a zip archive, as numpy.savez and torch.save write it; "),
+        (b"\x80\x04\x95", "it is a Python pickle, which is never read; write one array with"),
+        (b"1.5 2\r\n3 4\n", "it is text, which numpy.loadtxt reads; write one array"),
+        ("zähl".encode() * 12, "it is text"),
+        (b"\x7fELF\x02\x01\x00\x00\x00", "it begins with the bytes 7f 45 4c 46 02 01 00 00, and a"),
+        (header("(3, 5)")[:4], "it is a .npy file that is cut short"),
         (header("(3, 5)")[:40], "is no .npy file of numbers"),
         (header("(3, 5)") + b"1234" * 14, "is cut short: .* 3 x 5 of float32, 188 bytes, .* 184"),
         (header("(9**9,"), "is no .npy file of numbers"),
@@ -171,6 +176,15 @@ def test_a_file_that_is_cut_short_while_it_is_read(tmp_path: Path) -> None:
             a.load(Span(0, 10), Span(0, 10), np.empty(100, np.float32))
         with pytest.raises(OSError, match="was changed while it was read"):
             a.check_unchanged()
+
+
+@pytest.mark.parametrize("given", [None, 5, b"A.npy", np.ones((3, 3))])
+@pytest.mark.parametrize("name", ["a", "b", "out"])
+def test_what_is_no_path(name: str, given: Any) -> None:
+    kind = "None" if given is None else f"an? .*{type(given).__qualname__}"
+    told = f"^{name} is {kind}; it takes the path of a .npy file, and tilewise.matmul takes arrays"
+    with pytest.raises(TypeError, match=told):
+        tilewise.multiply_files(**{"a": "A.npy", "b": "B.npy", "out": "C.npy", name: given})
 
 
 def test_no_file_no_folder_no_matrix(tmp_path: Path) -> None:

@@ -143,6 +143,15 @@ def test_ends_that_decrease(torch: Any, tw: Any) -> None:
     of_columns = [x.mT[:, part] @ w[part] for part in (slice(3), slice(0), slice(3, 4))]
     torch.testing.assert_close(product(x.mT, w), torch.stack(of_columns))
 
+    def biased(x: Any) -> Any:
+        return tw.grouped_matmul(
+            x, experts, ends, epilogue=lambda acc, bias: acc + bias, bias=biases
+        )
+
+    biases = torch.tensor([100.0, 200.0, 300.0]).reshape(3, 1, 1)
+    wanted += torch.tensor([100.0, 100.0, 100.0, 300.0])[:, None]
+    torch.testing.assert_close(torch.func.vmap(biased)(x[None])[0], wanted)
+
 
 @pytest.mark.parametrize("of_rows", [False, True])
 def test_groups_take_memory_one_after_another(

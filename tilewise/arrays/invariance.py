@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
+from tilewise.environment import is_on
 
 VARIABLE = "TILEWISE_INVARIANT"
 
 
 class Default:
-    """What holds where a call does not say."""
+    """What holds where a call does not say; None before the first product and the first setting."""
 
-    is_on = os.environ.get(VARIABLE, "") not in ("", "0")
+    is_on: bool | None = None
 
 
 def set_invariant(on: bool) -> None:
     """Set whether :func:`tilewise.matmul` is ``invariant`` if a call does not say.
 
-    The setting holds for the process. It begins as ``TILEWISE_INVARIANT`` says, ``1`` or ``0``;
-    without that variable it is off.
+    The setting holds for the process. It begins as the environment variable ``TILEWISE_INVARIANT``
+    says, ``1`` or ``0``, which the first product reads; without that variable it is off.
 
     Parameters
     ----------
@@ -38,8 +38,14 @@ def is_invariant(asked: bool | None) -> bool:
     ------
     TypeError
         If ``asked`` is neither True, False nor None.
+    ValueError
+        If the environment variable says the default, and is neither on nor off.
     """
-    return Default.is_on if asked is None else checked(asked)
+    if asked is not None:
+        return checked(asked)
+    if Default.is_on is None:
+        Default.is_on = is_on(VARIABLE, default=False)
+    return Default.is_on
 
 
 def checked(on: object) -> bool:

@@ -29,6 +29,7 @@ _ARGUMENTS = (
     (re.compile(r"\bcooperative=True\b"), "--cooperative"),
     (re.compile(r"\bshared=BYTES\b"), "--shared BYTES"),
     (re.compile(r"\bmax_gpu_memory\b"), "--max-gpu-memory"),
+    (re.compile(r"^(memory|rtol|atol)(?= is )"), r"--\1"),
 )
 """The advice in messages to callers of Python, and the same for the command line."""
 
@@ -65,6 +66,7 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
             )
         return f"there is no option {error.option_name}{whose}{meant(error.option_name, options)}"
     if text.startswith("No such command"):
+        command = next((word for word in words if not word.startswith("-")), command)
         return f"there is no command {command!r}{meant(command, commands)}"
     if kind == "MissingParameter":
         return _missing(error)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from operator import index
 from pathlib import Path
 from typing import Protocol
 
@@ -58,13 +59,19 @@ def compile_ahead(
     lines : bool
         Whether to compile with lines, as in :func:`tilewise.compiler.compile`.
     workers : int, optional
-        The most threads; by default one for each core, up to :data:`WORKERS`.
+        The most threads, at least 1; by default one for each core, up to :data:`WORKERS`.
 
     Returns
     -------
     list of str
         Why kernels did not compile, one line each; empty if all did.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`check_workers`.
     """
+    check_workers(workers)
 
     def failure(kernel: Source) -> str:
         try:
@@ -76,11 +83,29 @@ def compile_ahead(
             done()
         return ""
 
-    pool = ThreadPoolExecutor(workers or min(WORKERS, cores()))
+    pool = ThreadPoolExecutor(min(WORKERS, cores()) if workers is None else index(workers))
     try:
         return [each for each in pool.map(failure, kernels) if each]
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def check_workers(workers: int | None) -> None:
+    """Check a caller's number of threads.
+
+    Raises
+    ------
+    TypeError
+        If it is neither an integer nor None.
+    ValueError
+        If it is below 1.
+    """
+    if workers is None:
+        return
+    if isinstance(workers, bool) or not hasattr(workers, "__index__"):
+        raise TypeError(f"workers is {workers!r}; it takes a number of threads, or None")
+    if workers < 1:
+        raise ValueError(f"workers is {workers:,}; it must be at least 1")
 
 
 def compile_beside(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 # NVRTC reads the name that was asked for in a file of its own, and says twice that it is wrong.
 _OF_THE_NAME = re.compile(
@@ -22,6 +23,7 @@ _NOTES = (
         "another",
     ),
 )
+_UNRECOGNIZED = re.compile(r"error: unrecognized token\n(?P<line>[^\n]*)\n(?P<before> *)\^")
 
 
 def explained(text: str, name: str) -> str:
@@ -39,4 +41,27 @@ def explained(text: str, name: str) -> str:
     if plain != f"{text}\n":
         plain = _COUNT.sub("", plain)
     notes = [note for pattern, note in _NOTES if pattern.search(plain)]
+    if note := _of_character(plain):
+        notes.append(note)
     return "\n".join((plain.strip("\n"), *(f"note: {note}" for note in notes)))
+
+
+def _of_character(text: str) -> str:
+    """Return a note on the first character beyond ASCII that NVRTC refuses, or an empty string."""
+    for found in _UNRECOGNIZED.finditer(text):
+        line, column = found["line"], len(found["before"])
+        place = len(line.encode()[:column].decode(errors="ignore"))  # NVRTC's columns are bytes
+        if line[place : place + 1].isascii():  # or the line ends before
+            continue
+        for word in re.finditer(r"\w+", line):
+            if word.start() <= place < word.end():
+                return (
+                    f"NVRTC takes names of ASCII characters alone: rename {word[0]}; comments and "
+                    "strings may have others"
+                )
+        name = unicodedata.name(line[place], "a character without a name")
+        return (
+            f"U+{ord(line[place]):04X}, {name}, may stand in comments and strings alone; was the "
+            "line copied from a page or a document?"
+        )
+    return ""

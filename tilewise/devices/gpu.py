@@ -94,6 +94,18 @@ class Gpu:
     def __repr__(self) -> str:
         return f"Gpu({self.description!r})"
 
+    def __copy__(self) -> Gpu:
+        """Return the device itself: its memory and its kernels belong to no other."""
+        return self
+
+    def __deepcopy__(self, _: Any) -> Gpu:
+        """Return the device itself: its memory and its kernels belong to no other."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Raise TypeError: another process may have no such GPU."""
+        raise TypeError(f"{self!r} can't be pickled; pickle the name of the device, 'gpu'")
+
     def array(self, host: npt.NDArray[Any]) -> GpuArray:
         """Return a copy of ``host`` on the GPU, its row pitch kept, 256-byte aligned.
 

@@ -16,8 +16,21 @@ from tilewise.epilogue.symbols import Symbol
 from tilewise.epilogue.traced import Epilogue, Traced
 from tilewise.epilogue.written import read, written
 
+_OWN = ("traced", "function", "key")
+"""The attributes of an epilogue that belong to its process, or are made of the text."""
 
-def _epilogue(text: str) -> Epilogue:
+
+def _reduced(epilogue: Epilogue) -> tuple[Any, ...]:
+    """Return what a pickle holds: the text, the class if it is derived, and what that one added."""
+    kind, state = type(epilogue), epilogue.__getstate__()
+    if kind.__getstate__ is object.__getstate__:  # a dict, or also one of slots
+        attributes, slots = state if isinstance(state, tuple) else (state, None)
+        attributes = {name: x for name, x in attributes.items() if name not in _OWN}
+        state = (attributes, slots) if slots else attributes
+    return _epilogue, (written(epilogue.traced), kind), state or None
+
+
+def _epilogue(text: str, kind: type[Epilogue] = Epilogue) -> Epilogue:
     from inspect import Parameter, Signature  # takes milliseconds to import
 
     traced = read(text)
@@ -26,7 +39,7 @@ def _epilogue(text: str) -> Epilogue:
     function.__signature__ = Signature(
         [Parameter(x, Parameter.POSITIONAL_OR_KEYWORD) for x in names]
     )
-    return Epilogue._of(traced, function)
+    return kind._of(traced, function)
 
 
 def _called(traced: Traced, *values: Any, **operands: Any) -> Any:
@@ -46,4 +59,4 @@ def _called(traced: Traced, *values: Any, **operands: Any) -> Any:
 
 
 copyreg.pickle(Traced, lambda traced: (read, (written(traced),)))
-copyreg.pickle(Epilogue, lambda epilogue: (_epilogue, (written(epilogue.traced),)))
+copyreg.pickle(Epilogue, _reduced)

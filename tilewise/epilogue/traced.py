@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
@@ -148,7 +149,8 @@ class Epilogue:
 
     Everything that the function reads besides its arguments, such as the variables of a closure,
     keeps the value of that time; parameters with defaults are constants. A pickle holds what was
-    traced, and not the function, so it may be a ``lambda``.
+    traced, and not the function, so it may be a ``lambda``; of a derived class it also holds the
+    attributes that the class added.
 
     Parameters
     ----------
@@ -194,6 +196,10 @@ class Epilogue:
         made = cls.__new__(cls)
         made._set(traced, function)
         return made
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """Return what a pickle of a derived class's object holds (``pickled.py``)."""
+        return copyreg.dispatch_table[Epilogue](self)
 
     def __copy__(self) -> Epilogue:
         """Return the epilogue itself, which does not change."""

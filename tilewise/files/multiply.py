@@ -28,7 +28,7 @@ from tilewise.gemm.blocking import BlockPlan, Problem, choose
 from tilewise.gemm.product import ACCUMULATORS
 from tilewise.ladder.matrix_files import check_npy_target
 from tilewise.numbers import Check
-from tilewise.shown import plural
+from tilewise.shown import named_type, plural
 from tilewise.tracebacks import front_door
 
 DEVICES = ("auto", "gpu", "host")
@@ -94,7 +94,7 @@ def multiply_files(
     Raises
     ------
     TypeError
-        If the dtypes differ or are others than these.
+        If the dtypes differ or are others than these, or an argument is no path.
     ValueError
         If a file does not contain a matrix or is truncated, the shapes don't fit, ``memory`` is not
         a size or too small, what is to be resumed is another product, or ``out`` does not end in
@@ -130,13 +130,24 @@ def multiply_files(
     if max_gpu_memory is not None and device == "host":
         raise ValueError("max_gpu_memory is for a GPU, and device is 'host'")
     on_gpu = None if max_gpu_memory is None else sizes.parse(max_gpu_memory, "max_gpu_memory")
-    output = _output(Path(out), {"A": Path(a), "B": Path(b)}, force)
-    with MatrixFile(Path(a), "A") as of_a, MatrixFile(Path(b), "B") as of_b:
+    at_a, at_b, at_out = _path(a, "a"), _path(b, "b"), _path(out, "out")
+    output = _output(at_out, {"A": at_a, "B": at_b}, force)
+    with MatrixFile(at_a, "A") as of_a, MatrixFile(at_b, "B") as of_b:
         _check_operands(of_a, of_b)
         gpu = _gpu(device, of_a.header.name)
         run = _Run(of_a, of_b, output, gpu, given, on_gpu, progress or (lambda done, total: None))
         with run.files.locked():
             return run.carry_out(str(out), resume, check)
+
+
+def _path(given: str | os.PathLike[str], what: str) -> Path:
+    """Return an argument as a path; raise TypeError for anything else, as an array."""
+    if not isinstance(given, str | os.PathLike):
+        raise TypeError(
+            f"{what} is {named_type(given)}; it takes the path of a .npy file, and tilewise.matmul "
+            "takes arrays"
+        )
+    return Path(given)
 
 
 def _output(out: Path, inputs: Mapping[str, Path], force: bool) -> Path:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 from tilewise.gemm.blocking import Span
+from tilewise.ladder.matrix_files import check_npy
 from tilewise.shown import plural
 
 DTYPES = ("float16", "float32", "float64")
@@ -121,6 +122,7 @@ class MatrixFile(_Opened):
 
     def _header(self) -> Header:
         whose = f"matrix {self.what}: {self.path}"
+        check_npy(self.path, f"matrix {self.what}")
         try:
             version = npy.read_magic(self._file)
             if version not in ((1, 0), (2, 0)):

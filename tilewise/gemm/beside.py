@@ -20,6 +20,7 @@ from contextlib import suppress
 from tilewise.compiler import ahead
 from tilewise.devices.gpu import Gpu
 from tilewise.devices.prepared import Prepared
+from tilewise.environment import is_on
 from tilewise.gemm.chip import Chip
 from tilewise.gemm.plan import chip_of, kernels_of
 from tilewise.gemm.product import Operand, Pairing, Product, paired
@@ -82,9 +83,14 @@ def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch:
     -------
     bool
         Whether this call began to compile the kernels of other products.
+
+    Raises
+    ------
+    ValueError
+        If ``TILEWISE_COMPILE_BESIDE`` is neither on nor off.
     """
     workers = min(ahead.WORKERS, ahead.cores() - 1)  # one core stays free
-    if chip is None or not workers or os.environ.get(VARIABLE) == "0":
+    if chip is None or not workers or not is_on(VARIABLE, default=True):
         return False
     ahead.compile_beside(missing[1:], arch, workers, is_urgent=True)
     kind = _kind(product)

@@ -8,7 +8,6 @@ dtype, a new GPU or a new kernel takes one more class, and an instance of it in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from tilewise.gemm.chip import Chip
@@ -47,7 +46,7 @@ class Offer(NamedTuple):
     family: str
     seconds: float
     make: Callable[[], Plan]
-    choice: Mapping[str, Any] = MappingProxyType({})
+    choice: Mapping[str, Any] = {}
     words: str = ""
     margin: float = 1.0
     divides_k: bool = False

@@ -13,6 +13,57 @@ import numpy.typing as npt
 DTYPES = ("float16", "float32", "float64")  # a .npy file has no name for bfloat16
 
 
+_NPY = b"\x93NUMPY"
+_KINDS = (
+    (b"PK\x03\x04", "a zip archive, as numpy.savez and torch.save write it"),
+    (b"\x80", "a Python pickle, which is never read"),
+    (b"\x89HDF", "an HDF5 file"),
+)
+
+
+def what_instead(path: Path) -> str:
+    """Return what a file is that is no ``.npy`` file, as in ``"it is empty"``.
+
+    Return an empty string if it begins as a ``.npy`` file does.
+
+    Raises
+    ------
+    OSError
+        If it can't be read.
+    """
+    with path.open("rb") as file:
+        begin = file.read(64)
+    if begin.startswith(_NPY):
+        return ""
+    if not begin:
+        return "it is empty"
+    if _NPY.startswith(begin):
+        return "it is a .npy file that is cut short"
+    for first, kind in _KINDS:
+        if begin.startswith(first):
+            return f"it is {kind}"
+    # A character may be cut in two at the end of what was read.
+    text = begin.decode("utf-8", "ignore")
+    if len(begin) - len(text.encode()) < 4 and all(x.isprintable() or x.isspace() for x in text):
+        return "it is text, which numpy.loadtxt reads"
+    return f"it begins with the bytes {begin[:8].hex(' ')}, and a .npy file with {_NPY.hex(' ')}"
+
+
+def check_npy(path: Path, what: str) -> None:
+    """Raise ValueError if a regular file does not begin as a ``.npy`` file does.
+
+    Parameters
+    ----------
+    path : Path
+    what : str
+        What it is to be, as in ``"matrix A"``.
+    """
+    if path.is_file() and (found := what_instead(path)):
+        raise ValueError(
+            f"{what}: {path} is no .npy file of numbers: {found}; write one array with numpy.save"
+        )
+
+
 def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
     """Return the matrix in the ``.npy`` file at ``path``, with contiguous rows.
 
@@ -42,6 +93,7 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         raise FileNotFoundError(f"matrix {what}: there is no file {path}")
     if path.is_dir():
         raise IsADirectoryError(f"matrix {what}: {path} is a folder; a .npy file is needed")
+    check_npy(path, f"matrix {what}")
     try:
         loaded = np.load(path, allow_pickle=False)
     except MemoryError as error:  # also if a file that is cut short says that it is so large
@@ -52,12 +104,6 @@ def load_matrix(path: Path, what: str) -> npt.NDArray[Any]:
         raise ValueError(
             f"matrix {what}: {path} is no .npy file of numbers{reason}; write one with numpy.save"
         ) from error
-    if not isinstance(loaded, np.ndarray):
-        loaded.close()
-        raise ValueError(
-            f"matrix {what}: {path} is an archive of several arrays; "
-            "write a single one with numpy.save"
-        )
     if loaded.ndim != 2:
         raise ValueError(
             f"matrix {what}: {path} has the shape {loaded.shape}; a matrix has 2 dimensions"

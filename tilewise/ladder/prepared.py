@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from tilewise.devices import Device
@@ -19,7 +20,7 @@ from tilewise.ladder.rungs import Rung, rung
 from tilewise.ladder.signature import OTHERWISE, in_order
 from tilewise.launch import DEFAULT_ARCH
 from tilewise.places import TensorMap
-from tilewise.targets import SUFFIXES, split_target
+from tilewise.targets import PTX_SUFFIX, SUFFIXES, check_is_file, split_target
 
 DEFAULT_TILE, DEFAULT_DTYPE = 16, "float32"  # for a kernel that is not on the ladder
 
@@ -173,27 +174,24 @@ def named(target: str, **source: Any) -> Rung | Kernel:
         If the file does not exist.
     IsADirectoryError
         If it is a folder.
+    OSError
+        If it is no regular file.
     ValueError
-        If there is no such rung, or no kernel is named.
+        If there is no such rung, no kernel is named, or the name of the file has another suffix.
     """
     found = split_target(target)
     if found is not None:
         path, name = found
         if not name.strip():
             raise ValueError(f"{target!r} names no kernel; write {path}:NAME")
-        if path.is_dir():
-            raise IsADirectoryError(
-                f"{path} is a folder; `tilewise kernels {path}` lists the kernels of its files"
-            )
-        if not path.is_file():
-            raise FileNotFoundError(f"there is no file {path}")
-        if path.suffix != ".ptx":
+        check_is_file(path)
+        if path.suffix != PTX_SUFFIX:
             return Kernel(path, name, **source)
         limits = source.pop("limits", None)
         if meant := [name for name, value in source.items() if value]:
             raise ValueError(f"{meant[0]} is for CUDA C++; {path} is PTX, which includes nothing")
         return Kernel.from_ptx(path, name, limits=limits)
-    if target.endswith((*SUFFIXES, ".ptx")):
+    if target.endswith((*SUFFIXES, PTX_SUFFIX)):
         raise ValueError(
             f"{target!r} is a file; say which kernel in it: {target}:NAME (`tilewise kernels "
             f"{target}` lists them)"
@@ -201,5 +199,20 @@ def named(target: str, **source: Any) -> Rung | Kernel:
     try:
         return rung(target)
     except ValueError as error:
+        # NAME may have colons, and so may a path on Windows.
+        for text in (target, target.rpartition(":")[0], target.partition(":")[0]):
+            if text and _exists(Path(text)):
+                check_is_file(Path(text))
+                raise ValueError(
+                    f"{text} is a file whose name ends in none of {', '.join(SUFFIXES)} and "
+                    f"{PTX_SUFFIX}; rename it to {Path(text).stem}{SUFFIXES[0]} if it is CUDA C++"
+                ) from None
         own = "or a kernel of your own, as FILE.cu:NAME or FILE.ptx:NAME"
         raise ValueError(f"{error}; {own}") from None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # it is too long for a name, or has a NUL character
+        return False

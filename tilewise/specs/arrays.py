@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tilewise.devices import elements
+from tilewise.ladder.matrix_files import check_npy
 from tilewise.shown import element
 from tilewise.specs.expressions import Number, evaluate, extents
 
@@ -309,6 +310,8 @@ def load(path: Path, key: str | None, what: str) -> Array:
         raise FileNotFoundError(f"{what}: there is no file {path}")
     if path.is_dir():
         raise IsADirectoryError(f"{what}: {path} is a folder")
+    if path.suffix.lower() != ".npz":
+        check_npy(path, what)
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):

@@ -240,7 +240,7 @@ def _value(node: ast.expr, names: Mapping[str, Number]) -> Any:
                 f"there is no function {node.func.id}; there are {', '.join(FUNCTIONS)}"
             )
         return FUNCTIONS[node.func.id](*(_value(each, names) for each in node.args))
-    raise ValueError("it takes numbers, names, + - * / // % ** << >> & | ^, and functions")
+    raise ValueError("it takes numbers, names, + - * / // % ** << >> & | ^ ~, and functions")
 
 
 def _said(value: Number) -> str:

@@ -47,7 +47,7 @@ def evaluate(text: str, values: Mapping[str, Any], precision: Precision, what: s
     Parameters
     ----------
     text : str
-        Python's notation with NumPy's meaning: ``+ - * / // % ** @ & | ^ << >>``, comparisons,
+        Python's notation with NumPy's meaning: ``+ - * / // % ** @ & | ^ ~ << >>``, comparisons,
         indices and slices, ``.T``, and :data:`FUNCTIONS`. Python's parser reads it, and nothing
         else in it is executed.
     values : mapping

@@ -16,6 +16,7 @@ from tilewise.compiler import DEFAULT_ARCH, Compiled
 from tilewise.counted import Confirmation, Resources
 from tilewise.devices import arguments, limits, occupancy
 from tilewise.devices.arguments import ArrayArgument
+from tilewise.devices.emulated import emulator
 from tilewise.devices.emulator import programs
 from tilewise.devices.emulator.checks.happens_before import batch_limit
 from tilewise.devices.emulator.copies.tensor_maps import encode
@@ -81,6 +82,23 @@ class Emulator:
 
     def __repr__(self) -> str:
         return f"<{self.description}>"
+
+    def __copy__(self) -> Emulator:
+        """Return the device itself: arrays in its memory belong to no other."""
+        return self
+
+    def __deepcopy__(self, _: Any) -> Emulator:
+        """Return the device itself: arrays in its memory belong to no other."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what :mod:`pickle` keeps: the architecture, whose emulator the reader gets."""
+        if self.progress is not None or self.on_first_finding is not None:
+            raise TypeError(
+                f"{self!r} calls functions of this process during launches, so it can't be "
+                "pickled; pickle its arch"
+            )
+        return emulator, (self.arch,)
 
     def array(self, host: npt.NDArray[Any]) -> EmulatorArray:
         """Return a copy of ``host``, its row pitch kept."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from types import MappingProxyType
 from typing import NamedTuple
 
 from tilewise.gemm import pack
@@ -45,7 +44,7 @@ class Reading(NamedTuple):
     product: Product
     problem: Problem
     seconds: float = 0.0
-    packings: Mapping[int, Packing] = MappingProxyType({})
+    packings: Mapping[int, Packing] = {}
     unpacking: Packing | None = None
 
 
