@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tilewise.host import streaming
 from tilewise.host.matrices import Array
 
 SHARES = 8
@@ -46,7 +47,7 @@ class Copying:
         """Copy a share of the array."""
         try:
             if not self._stops:
-                np.copyto(to, source)
+                streaming.copy(to, source)
         except BaseException as error:
             self._error = error
         with self._lock:
@@ -136,7 +137,7 @@ class Copiers:
             thread.start()
 
     def copy(self, to: Array, source: Array, *, is_first: bool = False) -> Copying:
-        """Begin to copy an array to one that it can be broadcast to.
+        """Begin to copy an array to one that it can be broadcast to, and that does not overlap it.
 
         Parameters
         ----------
