@@ -285,8 +285,8 @@ def test_interrupted(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> Non
 @pytest.mark.parametrize(
     "words",
     [
-        "kernels",
-        *(pytest.param(x, marks=thorough) for x in ("doctor --json", "ladder --device emulator")),
+        pytest.param(x, marks=thorough)  # a plain run has "kernels" in test_terminal.py
+        for x in ("kernels", "doctor --json", "ladder --device emulator")
     ],
 )
 def test_a_reader_that_stops_early(words: str) -> None:
@@ -350,4 +350,5 @@ def test_races_in_global_memory(tilewise: Tilewise, emulator: Device, tmp_path: 
     found = tilewise(*words, "--global-races")
     assert found.code == 1
     assert "in global memory with nothing that orders it" in found.err
-    assert tilewise("run", "tuned", "-m", 40, "-n", 30, "-k", 20, "--global-races").code == 0
+    sizes = ("-m", 40, "-n", 30, "-k", 20, "--tile", 16)
+    assert tilewise("run", "tuned", *sizes, "--global-races").code == 0

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 from commands import SIGNATURE, Tilewise
-from reference import some, thorough
+from reference import is_thorough, some, thorough
 
 from tilewise import compiler
 from tilewise.cli.main import main
 from tilewise.devices import Device
+from tilewise.ladder.rungs import RUNGS
 
 pytestmark = pytest.mark.usefixtures("emulator", "no_machine_code")
 
@@ -53,7 +54,9 @@ SMALL = ("-m", 16, "-n", 16, "-k", 16)
     [
         ("run", "persistent", *SMALL, "--arch", "sm_80"),
         ("profile", "persistent", *SMALL, "--arch", "sm_80"),
-        ("profile", "tensor_core", "persistent", *SMALL, "--arch", "sm_80"),
+        pytest.param(
+            ("profile", "tensor_core", "persistent", *SMALL, "--arch", "sm_80"), marks=thorough
+        ),
         ("watch", "persistent", *SMALL, "--arch", "sm_80"),
         ("roofline", "persistent", *SMALL, "--on", "A100"),
         ("roofline", "persistent", *SMALL, "--on", "H200", "--arch", "sm_80"),
@@ -99,8 +102,12 @@ def test_the_trace_says_for_which(own: str, tilewise: Tilewise) -> None:
 
 
 @pytest.mark.parametrize("words", [["--dtype", "float16"], pytest.param([], marks=thorough)])
-def test_the_ladder(words: list[str], tilewise: Tilewise) -> None:
-    found = tilewise("ladder", *SIZES, "--arch", "sm_80", *words, "--json")
+def test_the_ladder(words: list[str], tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        if not is_thorough():  # it compiles each rung
+            few = [each for each in RUNGS if each.name == "tensor_core" or each.needs == "sm_90a"]
+            patch.setattr("tilewise.ladder.climb.rungs_of", lambda dtype: tuple(few))
+        found = tilewise("ladder", *SIZES, "--arch", "sm_80", *words, "--json")
     assert found.code == 0
     assert found.json["arch"] == "sm_80"
     assert {row["arch"] for row in found.json["rungs"]} == {"sm_80"}
@@ -149,7 +156,12 @@ def test_a_gpu_has_an_architecture_of_its_own(
 
 
 @pytest.mark.parametrize(
-    "command", ["run tiled", "ladder -m 16 -n 16 -k 16 --dtype float16", "demo"]
+    "command",
+    [
+        "run tiled",
+        "demo",
+        pytest.param("ladder -m 16 -n 16 -k 16 --dtype float16", marks=thorough),
+    ],
 )
 def test_by_itself_it_asks_for_the_emulator(
     command: str, emulator: Device, capsys: pytest.CaptureFixture[str]

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import SIGNATURE, Outcome, Tilewise, matrix, save
+from reference import thorough
 
-from tilewise.cli.main import _of_the_system
+from tilewise.cli.main import _of_the_system, main
 from tilewise.devices import Device
 from tilewise.errors import LaunchError
 from tilewise.kernel import Kernel
@@ -219,6 +220,7 @@ def test_rows_that_overlap_or_lie_apart(device: Device) -> None:
         run("tiled", np.asfortranarray(good), good, device=device)
 
 
+@thorough  # a plain run has it in test_ceilings.py
 def test_a_gpu_that_is_not_there(tmp_path: Path) -> None:
     found = subprocess.run(
         [sys.executable, "-m", "tilewise", "run", "tiled", "--device", "gpu", "--out", "c.npy"],
@@ -297,20 +299,15 @@ def test_a_folder_that_the_system_refuses(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a working directory can't be removed there")
-def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+def test_a_working_directory_that_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "gone").mkdir()
-    source = (
-        "import os, sys\nfrom tilewise.cli.main import main\n"
-        "os.rmdir(os.getcwd())\nsys.exit(main(['watch', 'tiled']))"
-    )
-    command = [sys.executable, "-c", source]
-    root = str(Path(__file__).parents[2])
-    found = subprocess.run(
-        command, cwd=tmp_path / "gone", capture_output=True, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": root},
-    )  # fmt: skip
-    assert found.returncode == 2
-    assert found.stderr == "tilewise: the working directory is gone; change to another one\n"
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert main(["watch", "tiled"]) == 2
+    told = "tilewise: the working directory is gone; change to another one\n"
+    assert capsys.readouterr() == ("", told)
 
 
 def test_a_terminal_of_no_columns(tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch) -> None:

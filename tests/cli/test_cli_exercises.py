@@ -10,9 +10,25 @@ from typing import Any
 import pytest
 
 from tilewise.cli.main import main
-from tilewise.exercises.catalogue import exercises, find
+from tilewise.exercises import submissions
+from tilewise.exercises.catalogue import Exercise, exercises, find
+from tilewise.exercises.grading import Grade, grade
 
 INDEX = find("index")
+
+
+@pytest.fixture
+def graded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grade a submission once, for tests of how its grade is told in several formats."""
+    kept: dict[tuple[object, ...], Grade] = {}
+
+    def once(exercise: Exercise, source: str, name: str, **how: Any) -> Grade:
+        key = (exercise.name, source, name, how["seed"], how["shows_hidden"])
+        if key not in kept:
+            kept[key] = grade(exercise, source, name, **how)
+        return kept[key]
+
+    monkeypatch.setattr(submissions, "grade", once)
 
 
 @pytest.fixture
@@ -132,6 +148,7 @@ def class_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("graded_once")
 def test_a_folder(tw: Any, class_folder: Path) -> None:
     code, out, _ = tw("grade", "index", "class", "--json", "--seconds", "60")
     assert code == 1
@@ -168,6 +185,7 @@ def test_a_folder_says_what_is_wrong_first(tw: Any, tmp_path: Path) -> None:
     assert f"other.cu 0 0 0 0 other.cu has no kernel called '{INDEX.kernel}'; it has ..." in rows
 
 
+@pytest.mark.usefixtures("graded_once")
 def test_formats(tw: Any, tmp_path: Path) -> None:
     (tmp_path / "index.cu").write_text(INDEX.start)
     code, out, _ = tw("grade", "index", "index.cu", "--format", "gradescope", "--seconds", "60")

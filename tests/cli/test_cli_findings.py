@@ -15,7 +15,7 @@ from tilewise.cli.commands.profile import _SlowRunNotice
 from tilewise.cli.main import main
 from tilewise.launch import Finding
 
-pytestmark = pytest.mark.usefixtures("emulator", "k_cu")
+pytestmark = pytest.mark.usefixtures("emulator", "k_cu", "no_machine_code")
 
 
 def test_findings_are_exit_code_1(tilewise: Tilewise) -> None:

@@ -34,7 +34,12 @@ def test_the_list_of_commands_fits_the_terminal_and_none_is_cut(
     assert " ".join(listed.split()) == " ".join(" ".join(told).split())
 
 
-@pytest.mark.parametrize("each", RUNGS[:3], ids=lambda each: each.name)
+@pytest.mark.parametrize(
+    "each",
+    # One thread takes seconds for its product.
+    [pytest.param(x, marks=thorough) if x.name == "single_thread" else x for x in RUNGS[:3]],
+    ids=lambda each: each.name,
+)
 @pytest.mark.parametrize("command", ["run", "profile"])
 def test_every_rung_has_a_size_that_it_can_do(command: str, each: Rung, tilewise: Tilewise) -> None:
     assert tilewise(command, each.name).code == 0

@@ -10,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import SIGNATURE, Tilewise
+from reference import some
 from signatures import SOURCE
 
+from tilewise import compiler
 from tilewise.cli.commands.launches import spread
 from tilewise.cli.main import main
 from tilewise.devices import Device
 from tilewise.kernel import Kernel
 
-pytestmark = pytest.mark.usefixtures("k_cu")
+pytestmark = pytest.mark.usefixtures("k_cu", "no_machine_code")
 
 SAXPY = ("--grid", "ceil(n/256)", "--block", "256",
          "--args", "n=1000", "a=2.5", "x=random:n", "y=random:n")  # fmt: skip
@@ -370,7 +372,9 @@ def test_a_kernel_beside_one_that_does_not_compile(tilewise: Tilewise) -> None:
     assert "another kernel" not in own
 
 
-def test_an_error_of_ptxas_in_another_kernel(tilewise: Tilewise) -> None:
+def test_an_error_of_ptxas_in_another_kernel(
+    tilewise: Tilewise, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It names the other kernel, and what leaves out an architecture is no warning."""
     Path("two.cu").write_text(
         "__global__ void good(float* x) { int unused; x[threadIdx.x] = 1; }\n"
@@ -382,6 +386,8 @@ def test_an_error_of_ptxas_in_another_kernel(tilewise: Tilewise) -> None:
     assert "warning" in found.err
     assert "The first error is in another kernel of the file, huge" in found.err
     assert "another" not in tilewise("run", "two.cu:huge", *launch, "--arch", "sm_80").err
+    known = [*some(compiler.architectures(), 0), "sm_80", "sm_90", "sm_90a"]
+    monkeypatch.setattr(compiler, "architectures", lambda: tuple(dict.fromkeys(known)))
     told = " ".join(tilewise("occupancy", "two.cu:good", "--block", 32).out.split())
     assert "two.cu does not compile for sm_80: ptxas error : Entry function" in told
 

@@ -9,6 +9,8 @@ from commands import SIGNATURE, Tilewise
 
 from tilewise.cli.commands.sources import macros_of
 
+pytestmark = pytest.mark.usefixtures("no_machine_code")
+
 COMMANDS = ("run", "profile", "watch", "roofline", "occupancy")
 
 

@@ -113,7 +113,8 @@ def test_parameters_are_named_by_place(name: str, tilewise: Tilewise) -> None:
     assert outcome.code == 0, outcome.err
 
 
-@pytest.mark.parametrize("place", ["0", "3", "99999"])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("place", ["3", "0", "99999"])
 @pytest.mark.usefixtures("copy")
 def test_places_of_no_array_are_refused(place: str, tilewise: Tilewise) -> None:
     outcome = tilewise("run", "copy.ptx:copy", *LAUNCH, "--expect", f"{place} = 4")
@@ -126,7 +127,8 @@ def test_places_of_no_array_are_refused(place: str, tilewise: Tilewise) -> None:
 
 
 @pytest.mark.skipif(not assembler.tools(), reason="neither nvJitLink nor ptxas is here")
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_80"])
 def test_occupancy_is_that_of_the_ptxs_target(arch: str, copy: Path, tilewise: Tilewise) -> None:
     copy.write_text(COPY.format(target=arch))
     outcome = tilewise("occupancy", "copy.ptx:copy", "--block", "128")

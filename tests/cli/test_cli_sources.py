@@ -67,11 +67,11 @@ def test_no_command_waits_for_ever(
     file.write_text(ENDLESS)
     Kernel(file, "k", {"real": "float", "TILE": 16}).compile()
     begin = time.monotonic()  # `watch` ends anyway, when it has seen enough
-    outcome = tilewise(*words(command, f"{file}:k", tmp_path), "--limit", "seconds=1")
+    outcome = tilewise(*words(command, f"{file}:k", tmp_path), "--limit", "seconds=0.5")
     assert outcome.code == 1
     on_emulator = command != "run" or device.name == "emulator"
     place = f"{file}:4" if on_emulator else str(file)  # a GPU does not tell the line
-    assert f"{place}: the launch was stopped: limit of 1 second" in outcome.err
+    assert f"{place}: the launch was stopped: limit of 0.5 seconds" in outcome.err
     assert time.monotonic() - begin < 60
 
 

@@ -160,6 +160,7 @@ def test_outside_of_the_body_it_is_for_the_handler_of_before() -> None:
     assert heard == [2, 3]
 
 
+@thorough  # a plain run starts it either way above, and in test_terminal.py
 def test_the_program_ends_by_the_same_function_whichever_way_it_is_started() -> None:
     for words in (["-m", "tilewise_command"], ["-m", "tilewise"]):
         script = (

@@ -204,6 +204,7 @@ def test_a_shell_completes(words: str, completed: list[str]) -> None:
     assert found.stdout.split() == completed
 
 
+@thorough  # a plain run has the script that is installed above
 def test_completion_is_installed(tmp_path: Path) -> None:
     detected = "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION"
     here = {"HOME": str(tmp_path), "SHELL": "/bin/bash", detected: "1"}

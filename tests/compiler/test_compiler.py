@@ -384,6 +384,7 @@ def test_a_place_that_cannot_be_written_stops_nothing(
     assert compiler.compile(SOURCE, "plain").symbol == "plain"
 
 
+@thorough  # a plain run has a process that stores in it below, and in test_underway.py
 def test_two_processes_share_the_cache() -> None:
     code = (
         "from tilewise import compiler\n"
@@ -772,7 +773,7 @@ def test_a_source_is_gathered_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ", 555;" in compiler.compile(path.read_text(), "k", path=path).ptx
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("option", ["-G", "--Ofast-compile=max", "--optimization-info=inline"])
 def test_options_change_nothing_that_is_compiled_later(
     option: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

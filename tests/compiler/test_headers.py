@@ -342,7 +342,7 @@ def compiles(name: str, body: str, folder: Path) -> None:
     assert Kernel(folder / "k.cu", "k", defines).compile().ptx
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OF_CUDA)
 def test_cudas_own_headers(name: str, installed: toolkit.Toolkit, folder: Path) -> None:
     compiles(name, OF_CUDA[name], folder)

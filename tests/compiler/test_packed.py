@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import some
 
 import tilewise
 from tilewise import compiler
@@ -16,7 +17,7 @@ from tilewise.compiler import cache, machine_code, nvrtc, packed, shipped
 from tilewise.ladder.problem import random_problem
 from tilewise.ladder.run import RunResult, run
 
-RUNGS = [("tiled", 8), ("tiled_conflicts", 16), ("tuned", 16), ("ldmatrix", 32)]
+RUNGS = some([("tiled", 8), ("tiled_conflicts", 16), ("tuned", 16), ("ldmatrix", 32)], 2)
 
 
 def product(name: str, tile: int) -> RunResult:

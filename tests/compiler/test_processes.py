@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from reference import some, thorough
 from waiting import assert_soon
 
 from tilewise.compiler import forking, processes, starting
@@ -53,7 +54,7 @@ def assert_soon_gone(*numbers: int) -> None:
     assert_soon(lambda: not any(map(is_there, numbers)))
 
 
-@pytest.fixture(params=["forked", "started"])
+@pytest.fixture(params=["forked", pytest.param("started", marks=thorough)])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways to get a process."""
     if request.param == "started":
@@ -92,6 +93,7 @@ def test_one_that_breaks_down_leaves_the_server() -> None:
 
 
 @pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("way", ["forked", "started"], indirect=True)
 def test_one_whose_time_is_over_is_killed(tmp_path: Path) -> None:
     begin = time.monotonic()
     heard = ask(f"slowly {tmp_path / 'who'}", 0.4)
@@ -137,7 +139,7 @@ def test_it_has_what_this_process_has_at_the_moment(
 
 def test_files_keep_their_numbers_whatever_the_server_has_open(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("found")
-    for number in range(3, 16):
+    for number in some(range(3, 16), 7):
         first = os.open(tmp_path / "file", os.O_RDONLY)
         try:
             last = os.dup2(first, 200 + number)
@@ -202,8 +204,8 @@ def test_what_was_asked_is_answered_when_another_server_is_started(
 ) -> None:
     before = server()
     with ThreadPoolExecutor(1) as other:
-        slow = other.submit(ask, "wait 0.8", 30)
-        time.sleep(0.2)
+        slow = other.submit(ask, "wait 0.4", 30)
+        time.sleep(0.1)
         monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])  # modules are found elsewhere
         assert server() != before
         assert slow.result() == Heard(b"None", True, False, 0)
@@ -220,7 +222,7 @@ def test_a_server_that_nobody_asks_ends(monkeypatch: pytest.MonkeyPatch) -> None
     assert server() != before
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("number", [pytest.param(1, marks=thorough), 2])
 def test_where_no_process_can_be_forked_one_is_started(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

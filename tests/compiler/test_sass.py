@@ -44,7 +44,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sass._text.cache_clear()
 
 
-def test_lines_and_widths_of_two_kernels() -> None:
+def test_lines_and_widths_of_two_kernels_and_no_third() -> None:
     first = compiler.compile(SOURCE, "first")
     found = sass.disassemble(first).counts("LDS", "STS")
     assert found == Counter({(6, "STS", 32): 1, (11, "LDS", 32): 4, (2, "LDS", 32): 1})
@@ -52,6 +52,7 @@ def test_lines_and_widths_of_two_kernels() -> None:
     assert second.counts() == Counter(
         {(17, "LDG", 64): 1, (17, "STS", 64): 1, (19, "LDS", 64): 1, (19, "STG", 64): 1}
     )
+    assert "third" in sass.disassemble(replace(first, symbol="third")).reason
 
 
 def test_predicates_modifiers_and_sections() -> None:
@@ -107,8 +108,3 @@ def test_without_nvdisasm_there_is_a_reason(
     assert found.instructions is None
     assert reason in found.reason
     assert found.counts() == Counter()
-
-
-def test_a_kernel_that_is_not_there() -> None:
-    compiled = replace(compiler.compile(SOURCE, "first"), symbol="third")
-    assert "third" in sass.disassemble(compiled).reason

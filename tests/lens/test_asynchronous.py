@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import pytest
-from player import of_rung
+from reference import is_thorough
+
+from tilewise.ladder.rungs import rung
+from tilewise.ladder.watched import TURNS, sizes
+from tilewise.lens.trace import record
+
+# The traces are the file's own: those of other files say what the machine code does.
+pytestmark = pytest.mark.usefixtures("no_machine_code", "ptx_alone")
+PHASES = TURNS if is_thorough() else 2  # of warpgroup and persistent
+
+
+@cache
+def traced(name: str) -> dict[str, Any]:
+    """The trace at the sizes at which the rung is watched, or of fewer phases in a quick run."""
+    at = sizes(rung(name))
+    k = at.k * PHASES // TURNS if name in ("warpgroup", "persistent") else at.k
+    found: dict[str, Any] = record(name, at.m, at.n, k, tile=at.tile).to_dict()
+    return found
 
 
 def steps(name: str, block: int = 0) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = of_rung(name)["blocks"][block]["steps"]
+    found: list[dict[str, Any]] = traced(name)["blocks"][block]["steps"]
     return found
 
 
@@ -72,17 +90,17 @@ def test_both_blocks_of_a_cluster_are_told() -> None:
         sum("Another block" in step["say"] for step in steps("persistent", block))
         for block in (0, 1)
     )
-    assert first == second == 12  # of 6 phases, two boxes of B each
+    assert first == second == 2 * PHASES  # two boxes of B in each
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["warpgroup", "specialized", "persistent"])
 def test_the_step_to_begin_with_is_a_product(name: str) -> None:
-    block = of_rung(name)["blocks"][0]
+    block = traced(name)["blocks"][0]
     assert block["steps"][block["first"]]["kind"] == "matrix"
 
 
 def test_phases_of_tiles_that_tensor_cores_read() -> None:
-    """Each of the six tiles along k is multiplied in a phase of its own."""
+    """Each of the tiles along k is multiplied in a phase of its own."""
     products = [step for step in steps("warpgroup") if step["kind"] == "matrix"]
-    assert [step["phase"] for step in products] == [p for p in range(6) for _ in range(4)]
+    assert [step["phase"] for step in products] == [p for p in range(PHASES) for _ in range(4)]

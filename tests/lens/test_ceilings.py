@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,20 @@ from tilewise.lens.ceilings import CHUNK_BYTES, LANES, PROBES, THREADS, count, l
 from tilewise.lens.roofline import RATES, Ceilings, datasheet, find
 
 
-@pytest.mark.sampled(6)
+@pytest.fixture(scope="module", autouse=True)
+def read_once() -> Iterator[None]:
+    """Have nvdisasm read a probe's machine code once for all tests of the file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(probes, "loops", cache(loops))
+        yield
+
+
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(
     "arch",
     [
-        "sm_80",
         "sm_90a",
+        "sm_80",
         *(
             pytest.param(arch, marks=thorough)
             for arch in ("sm_75", "sm_86", "sm_89", "sm_100", "sm_120")

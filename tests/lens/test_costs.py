@@ -46,7 +46,7 @@ def test_costs_are_those_of_the_steps() -> None:
     assert sum(found.wavefronts) > totals(recorded("tiled", 16, 8))["wavefronts"]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("name", "loads"),
     # Of a block, m x n x k by tensor cores, and of float16 each element of A and B once.

@@ -358,7 +358,10 @@ def test_a_page_in_a_notebook_opens_with_its_question(browser: Any, tmp_path: Pa
     tab.close()
 
 
-@pytest.mark.parametrize("name", ["double_buffered", "multistage", "specialized"])
+@pytest.mark.parametrize(
+    "name",
+    ["double_buffered", *(pytest.param(x, marks=thorough) for x in ("multistage", "specialized"))],
+)
 def test_strips_are_hidden_until_the_answer(show: Open, name: str) -> None:
     """They show all steps, so that the stages which are filled could be counted there."""
     trace = of_rung(name)
@@ -403,8 +406,13 @@ IN_VIEW = """selector => {
 }"""
 
 
-@pytest.mark.sampled(10)
-@pytest.mark.parametrize("name", [each.name for each in RUNGS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(x.name, marks=[thorough] * (x.name not in ("tiled", "tiled_conflicts")))
+        for x in RUNGS
+    ],
+)
 def test_banks_are_looked_at_where_shared_memory_is_accessed(name: str) -> None:
     """But where it is said what banks are, in front of the first store."""
     trace = of_rung(name)

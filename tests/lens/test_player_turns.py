@@ -23,9 +23,15 @@ def conflict(trace: dict[str, Any]) -> int:
 TURNS = "#turns .turns .cell"
 
 
+@cache
+def column() -> dict[str, Any]:
+    """The first steps of a block that stores and loads columns of 32 floats."""
+    return recorded("tiled_conflicts", 32, 32, most=120)
+
+
 def test_turns_of_a_conflict(show: Open) -> None:
     """A column of 32 floats: each lane has a turn of its own, in one bank."""
-    trace = recorded("tiled_conflicts", 32, 32)
+    trace = column()
     number = conflict(trace)
     step = steps_of(trace)[number]
     tab = show(trace, **STILL)
@@ -44,7 +50,7 @@ def test_turns_of_a_conflict(show: Open) -> None:
 
 
 def test_turns_come_one_after_the_other(show: Open) -> None:
-    trace = recorded("tiled_conflicts", 32, 32)
+    trace = column()
     number = conflict(trace)
     tab = show(trace)
     seek(tab, number)
@@ -68,7 +74,7 @@ def test_turns_come_one_after_the_other(show: Open) -> None:
 
 
 def test_the_player_waits_for_turns(show: Open) -> None:
-    trace = recorded("tiled_conflicts", 32, 32)
+    trace = column()
     number = conflict(trace)
     tab = show(trace)
     tab.select_option("#speed", "8")

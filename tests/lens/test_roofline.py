@@ -392,6 +392,7 @@ def test_a_rung_of_tensor_cores_on_the_roofline(
     assert max(map(len, out.splitlines())) <= 80
 
 
+@thorough
 @pytest.mark.usefixtures("no_gpu")
 def test_rungs_that_a_gpu_cannot_run_are_left_out_with_a_note(
     capsys: pytest.CaptureFixture[str],
@@ -403,6 +404,10 @@ def test_rungs_that_a_gpu_cannot_run_are_left_out_with_a_note(
     ]  # fmt: skip
     told = "not run on sm_80: warpgroup, specialized, persistent (sm_90a alone)"
     assert document["notes"] == [told]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_gpu_that_can_run_no_rung_of_a_dtype(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = said(capsys, "roofline", *SIZES, "--on", "T4", "--dtype", "float16")
     assert (code, "no rung of float16: not run on sm_75: tensor_core" in err) == (2, True)
 
@@ -550,7 +555,7 @@ def test_on_a_gpu_the_share_is_of_the_measured_time(
     monkeypatch.setattr("tilewise.devices.get_device", lambda *_: gpu)
     monkeypatch.setenv("COLUMNS", "80")
     timed(monkeypatch, 2e-6)
-    words = ("roofline", "tiled_branchless", "naive", *SIZES)
+    words = ("roofline", "tiled_branchless", "naive", "-m", 32, "-n", 32, "-k", 32)
     document = json.loads(said(capsys, *words, "--json")[1])
     assert document["measured"] is True
     for row in document["kernels"]:

@@ -231,6 +231,7 @@ def test_predictions_are_what_sizes_say(name: str) -> None:
     assert asked == answers(name, at)
 
 
+@pytest.mark.sampled(3)
 @each_rung
 def test_a_warp_s_sectors_are_those_that_the_emulator_counted(name: str) -> None:
     """Over all warps of each access to global memory, at aligned sizes and others."""

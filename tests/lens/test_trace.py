@@ -87,7 +87,7 @@ def numbers(values: Any) -> Any:
     return np.array(values, np.float64)
 
 
-@examples(40, quick=3)
+@examples(40, quick=2)
 @given(
     st.sampled_from([*TILED, *HALF]), *(st.integers(1, 9) for _ in "mnk"), st.integers(0, 2),
     st.integers(0, 1), st.sampled_from([0.0, 0.5]),
@@ -185,7 +185,7 @@ def test_phases_and_the_step_to_open_on() -> None:
     assert json.loads(json.dumps(trace)) == trace
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("is_async", [False, True])
 @pytest.mark.parametrize(("k", "tile"), [(3, 3), (7, 2), pytest.param(17, 8, marks=thorough)])

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import SOURCE, RunWatch
+from player import of_rung
+from player import steps_of as all_steps_of
 from reference import some, thorough
 
 from tilewise.cli.commands.watch import page_name
@@ -92,11 +94,12 @@ def test_the_page_and_the_trace_name_the_file_and_the_kernel(
         (["below/own.cu:talks"], "own.cu:talks", "own.cu"),
         (["tiled"], "tiled", "05_tiled.cu"),
     ):
-        assert run_watch(*words, "-o", "p.html", "--trace", "t.json")[0] == 0
+        sizes = ("-m", 2, "-n", 2, "-k", 2, "--tile", 2)
+        assert run_watch(*words, *sizes, "-o", "p.html", "--trace", "t.json")[0] == 0
         trace = json.loads((tmp_path / "t.json").read_text())
         assert (trace["title"], trace["file"]) == (title, file)
         assert f"<title>{title} - tilewise</title>" in (tmp_path / "p.html").read_text()
-    from_text = watch(Kernel(SOURCE, "talks"))
+    from_text = watch(Kernel(SOURCE, "talks"), 2, 2, 2, tile=2)
     assert "<title>talks - tilewise</title>" in from_text.page
 
 
@@ -252,13 +255,11 @@ def test_sizes_from_python_and_from_the_command_line_are_the_same(
 
 def steps_of(name: str, kind: str, space: str) -> list[dict[str, Any]]:
     """The steps of the first block that reach memory in this way."""
-    return [step for step in _steps(name) if (step["kind"], step.get("space")) == (kind, space)]
-
-
-@cache
-def _steps(name: str) -> list[dict[str, Any]]:
-    steps: list[dict[str, Any]] = watch(name).trace.to_dict()["blocks"][0]["steps"]
-    return steps
+    return [
+        step
+        for step in all_steps_of(of_rung(name))
+        if (step["kind"], step.get("space")) == (kind, space)
+    ]
 
 
 def test_a_trace_of_transposed_tiles_has_conflicts_and_of_others_none() -> None:
@@ -299,16 +300,28 @@ def test_a_page_opens_where_its_lesson_is(name: str, space: str, words: str) -> 
     assert words in step["say"]
 
 
+@cache
+def of_one_phase(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = record(name, 64, 64, 8, tile=64).to_dict()
+    return found
+
+
+def wide_steps_of(name: str, kind: str, space: str) -> list[dict[str, Any]]:
+    """Those of a rung's only block, of a single phase."""
+    found = all_steps_of(of_one_phase(name))
+    return [step for step in found if (step["kind"], step.get("space")) == (kind, space)]
+
+
 def test_sentences_on_wide_accesses_name_all_columns() -> None:
     """Of 16 bytes: each of 16 threads loads 4 columns of a row of 64."""
-    loads = steps_of("vectorized", "load", "global")
+    loads = wide_steps_of("vectorized", "load", "global")
     of_b = next(step for step in loads if step["array"] == "b")
     assert "rows 0 to 3, columns 0 to 63 of B" in of_b["say"]
     # A thread has 8 columns, and stores 4 of them at once.
-    stores = steps_of("vectorized", "store", "global")
+    stores = wide_steps_of("vectorized", "store", "global")
     assert "8 rows from 0 to 56, 32 columns from 0 to 59 of C" in stores[0]["say"]
     # A half of a warp's lanes read 4 of columns 0 to 15, the others 32 columns on.
-    reads = steps_of("warp_tile", "load", "shared")
+    reads = wide_steps_of("warp_tile", "load", "shared")
     assert reads[0]["width"] == 16
     assert "sa, row 0, columns 0 to 15 and 32 to 47: no bank conflict." in reads[0]["say"]
 
