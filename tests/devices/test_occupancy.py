@@ -472,7 +472,7 @@ def test_a_kernel_that_does_not_fit(capsys: pytest.CaptureFixture[str], tmp_path
         (["nowhere.cu:f"], ["nowhere.cu"]),
         (["tiled", "--arch", "sm_70"], ["sm_70", "sm_75"]),
         (["tiled", "--arch", "turing"], ["turing", "sm_90"]),
-        (["tiled", "--block", "32,32,2"], ["threads is 2,048", "1,024"]),
+        (["tiled", "--tile", "16", "--block", "32,32,2"], ["threads is 2,048", "1,024"]),
         (["tiled", "--block", "0"], ["at least 1"]),
         (["tiled", "--block", "2,2,65"], ["--block is 2,2,65", "along z a block has at most 64"]),
         (["tiled", "--block", "16x16"], ["--block is '16x16'", "16,16"]),

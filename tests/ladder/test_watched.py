@@ -50,7 +50,7 @@ def test_whole_warps_run(each: Rung) -> None:
     assert math.prod(block) % WARP == 0
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(16)
 @pytest.mark.parametrize("each", COMPARED, ids=lambda each: each.name)
 def test_the_counter_that_a_rung_is_about_does_what_its_lesson_says(each: Rung) -> None:
     """It falls, rises or stays as at 512 x 512 x 512, beside the rung that is named there."""

@@ -159,7 +159,7 @@ def test_findings_are_kept_where_a_limit_ends_a_launch_that_collects_them() -> N
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("grid", [1, 300])
 def test_races_since_the_last_barrier_are_found_where_a_limit_ends_the_launch(grid: int) -> None:
-    kernel = Kernel(SOURCE, "racing", limits=Limits(instructions=grid * 5_000))
+    kernel = Kernel(SOURCE, "racing", limits=Limits(instructions=grid * 3_000))
     args = np.zeros(2, np.int32), np.zeros(128, np.int32)
     found = {}
     for mode in ("raise", "collect"):

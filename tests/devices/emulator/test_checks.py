@@ -21,6 +21,8 @@ from tilewise.errors import (
 from tilewise.kernel import Kernel
 from tilewise.launch import Finding
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 LINES = {
     match[1]: number
     for number, line in enumerate((KERNELS / "faults.cu").read_text().splitlines(), 1)

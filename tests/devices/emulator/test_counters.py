@@ -14,6 +14,8 @@ from reference import Launcher
 from tilewise.counted import Counters
 from tilewise.devices import Device
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 
 @pytest.fixture(autouse=True)
 def only_here(emulator: Device) -> None:

@@ -50,23 +50,39 @@ STATEMENTS = {
     "float": ["atomicAdd(c, 1)"],
     "unsigned long long": ["atomicAdd(c, 1)", "atomicAdd(c, x[i])"],
 }
+ELSEWHERE = {"int": ["atomicAdd(c, 1)", "atomicAdd(c, x[i])", "y[i] = atomicAdd(c, 1)"]}
+LOOP = """extern "C" __global__ void loop(int n, int* c, const int* x) {
+    for (int i = threadIdx.x; i < n; i += 32)
+        if (x[i] > 2)
+            atomicAdd(c, 1);
+}
+"""
+
+
+def compiled_together(arch: str) -> dict[tuple[str, str], Kernel]:
+    """The kernel of each type and statement.
+
+    All that are launched on an architecture are of one source, for nvdisasm needs a fifth of a
+    second a module.
+    """
+    statements = STATEMENTS if arch == "sm_90a" else ELSEWHERE
+    names = {(type_, each): f"k{len(type_)}_{at}"
+             for type_, every in statements.items() for at, each in enumerate(every)}  # fmt: skip
+    kernels = [
+        SOURCE.replace("STATEMENT", each).replace("k(", f"{name}(").replace("real", type_)
+        for (type_, each), name in names.items()
+    ]
+    source = LOOP + "".join(kernels)
+    loop = Kernel(source, "loop")
+    return {("int", "loop"): loop, **{key: Kernel(source, name) for key, name in names.items()}}
 
 
 def counted(
     statement: str, dtype: Any = np.int32, real: str = "int", arch: str = "sm_90a"
 ) -> tuple[int, int, str]:
-    """Requests and sectors of the atomics, and as what they are counted.
-
-    All kernels are of one source, for nvdisasm needs a fifth of a second a module.
-    """
+    """Requests and sectors of the atomics, and as what they are counted."""
     x = np.arange(1024).astype(dtype)
-    names = {(type_, each): f"k{len(type_)}_{at}"
-             for type_, every in STATEMENTS.items() for at, each in enumerate(every)}  # fmt: skip
-    kernels = [
-        SOURCE.replace("STATEMENT", each).replace("k(", f"{name}(").replace("real", type_)
-        for (type_, each), name in names.items()
-    ]
-    kernel = Kernel("".join(kernels), names[real, statement])
+    kernel = compiled_together(arch)[real, statement]
     args = (THREADS, np.zeros(8, dtype), x, x.copy())
     report = kernel.launch(4, 256, args, device=emulator_of(arch))
     assert report.counters is not None
@@ -100,14 +116,9 @@ def test_older_architectures_add_up_by_shuffles() -> None:
 
 
 def test_loops_are_unrolled(emulator: Device) -> None:
-    source = """extern "C" __global__ void k(int n, int* c, const int* x) {
-    for (int i = threadIdx.x; i < n; i += 32)
-        if (x[i] > 2)
-            atomicAdd(c, 1);
-}
-"""
+    kernel = compiled_together("sm_90a")["int", "loop"]
     c, x = np.zeros(1, np.int32), np.arange(320, dtype=np.int32)
-    report = Kernel(source, "k").launch(1, 32, (320, c, x), device=emulator)
+    report = kernel.launch(1, 32, (320, c, x), device=emulator)
     assert c[0] == 317
     assert report.counters is not None
     assert report.counters.global_atomic_sectors == 10

@@ -111,7 +111,7 @@ def test_a_lock_that_a_warp_competes_for(launch: Launcher) -> None:
 
 def test_a_lock_that_blocks_compete_for(launch: Launcher) -> None:
     """Blocks that wait at barriers between their attempts do not keep its holder from running."""
-    blocks = 12 if is_thorough() else 6
+    blocks = 12 if is_thorough() else 4
     lock, count, order = np.zeros(1, np.int32), np.zeros(1, np.int32), np.full(blocks, -1, np.int32)
     launch("extras", "block_lock", blocks, 48, lock, count, order)
     assert count[0] == blocks

@@ -290,7 +290,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
 
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-@examples(40, quick=4)
+@examples(40, quick=2)
 @given(drawn=st.lists(st.tuples(WIDE, WIDE), min_size=64, max_size=64))
 def test_128_bits(device: Device, arch: str, drawn: list[tuple[int, int]]) -> None:
     edges = [(x, y) for x in WIDE_EDGES for y in WIDE_EDGES]

@@ -110,12 +110,40 @@ def tiled_kernel(
     return text
 
 
+INLINED = """
+__device__ float product(const float* p, const float* q) {
+    return p[0] * q[0] + p[1] * q[1]
+         + p[2] * q[2] + p[3] * q[3];
+}
+extern "C" __global__ void inlined(float* x) {
+    __shared__ float s[32][4], t[4][32];
+    int i = threadIdx.x;
+    for (int j = 0; j < 4; ++j)
+        s[i][j] = t[j][i] = x[i + 99 * j];
+    __syncthreads();
+    x[i] = product(s[31 - i], t[i % 4]) + product(s[i], s[i ^ 1]);
+}
+"""
+DOUBTFUL = """extern "C" __global__ void doubtful(int n, float4* x) {
+    __shared__ float s[4][128];
+    int i = threadIdx.x;
+    x[i] = make_float4(s[0][4 * i], s[0][4 * i + 1], s[0][4 * i + 2], s[0][4 * i + 3]);
+    __syncthreads();
+    x[i + n] = make_float4(s[1][4 * i], s[1][4 * i + 1], s[1][4 * i + 2], s[1][4 * i + 3]);
+    __syncthreads();
+    x[i + 2 * n] = make_float4(s[2][4 * i], s[2][4 * i + 1],
+                               s[2][4 * i + 2], s[2][4 * i + 3]);
+}
+"""
+
+
 @cache
 def compiled_together(arch: str) -> Compiled:
     """All kernels of these tests in one, for nvdisasm needs a fifth of a second a module."""
     kernels = []
     if arch == "sm_90a":
         kernels = [tiled_kernel(f"tiled{at}", *case[:5]) for at, case in enumerate(JOINED)]
+        kernels += [tiled_kernel("tiled_by_16", ROWS, "float", 16, 0, 16), INLINED, DOUBTFUL]
     kernels.append(tiled_kernel("tiled", TRANSPOSED, "float", 32, 0, 32))
     for at, (its, first, index, _) in enumerate(PLACES):
         if its == arch:
@@ -151,8 +179,8 @@ def test_tiled_kernels(at: int) -> None:
     assert found == {width: number * copies for width, number in loads.items()}
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_120", "sm_80", "sm_75", "sm_100"])
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_120", "sm_75", "sm_100", "sm_80"])
 def test_architectures_join_alike(arch: str) -> None:
     compiled = compiled_together(arch)
     program = program_of(compiled)
@@ -309,20 +337,7 @@ def test_table(case: Case) -> None:
 
 
 def test_inlined_functions_keep_their_lines() -> None:
-    source = """
-    __device__ float product(const float* p, const float* q) {
-        return p[0] * q[0] + p[1] * q[1]
-             + p[2] * q[2] + p[3] * q[3];
-    }
-    extern "C" __global__ void k(float* x) {
-        __shared__ float s[32][4], t[4][32];
-        int i = threadIdx.x;
-        for (int j = 0; j < 4; ++j)
-            s[i][j] = t[j][i] = x[i + 99 * j];
-        __syncthreads();
-        x[i] = product(s[31 - i], t[i % 4]) + product(s[i], s[i ^ 1]);
-    }"""
-    compiled = compiler.compile(source, "k")
+    compiled = replace(compiled_together("sm_90a"), symbol="inlined")
     program = program_of(compiled)
     joined = joining.join(program, compiled)
     assert joined.confirmed, joined.reason
@@ -334,8 +349,7 @@ def machine_code(monkeypatch: pytest.MonkeyPatch, found: Disassembly) -> None:
 
 
 def tiled() -> Compiled:
-    defines = {"real": "float", "TILE": 16, "PAD": 0, "UNROLL": 16, **ROWS}
-    return compiler.compile(TILED, "tiled", defines=defines)
+    return replace(compiled_together("sm_90a"), symbol="tiled_by_16")
 
 
 def test_nothing_joins_where_nothing_can_be_confirmed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -457,17 +471,7 @@ def test_the_reason_says_what_makes_such_a_difference(
 def test_a_line_in_doubt_leaves_the_others_joined(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    source = """extern "C" __global__ void k(int n, float4* x) {
-    __shared__ float s[4][128];
-    int i = threadIdx.x;
-    x[i] = make_float4(s[0][4 * i], s[0][4 * i + 1], s[0][4 * i + 2], s[0][4 * i + 3]);
-    __syncthreads();
-    x[i + n] = make_float4(s[1][4 * i], s[1][4 * i + 1], s[1][4 * i + 2], s[1][4 * i + 3]);
-    __syncthreads();
-    x[i + 2 * n] = make_float4(s[2][4 * i], s[2][4 * i + 1],
-                               s[2][4 * i + 2], s[2][4 * i + 3]);
-}"""
-    compiled = compiler.compile(source, "k")
+    compiled = replace(compiled_together("sm_90a"), symbol="doubtful")
     program = program_of(compiled)
     every = widths(joining.join(program, compiled), program)
     assert every["LDS", 128] == 3

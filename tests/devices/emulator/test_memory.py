@@ -305,7 +305,7 @@ def test_launches_in_several_threads(emulator: Device) -> None:
     kernel = Kernel(source, "fill")
 
     def work(value: int) -> bool:
-        for _ in range(20):
+        for _ in range(12):
             x = np.zeros(500, np.int32)
             kernel.launch(1, 64, (500, value, x), device=emulator)
             there = emulator.empty((500,), np.int32)

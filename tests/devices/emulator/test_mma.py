@@ -117,6 +117,7 @@ def drawn(rng: np.random.Generator, type_: str, *shape: int) -> tuple[Array, Arr
     return numbers, patterns
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("type_", "shape", "variant"), CASES)
 def test_a_product(device: Device, type_: str, shape: str, variant: str) -> None:
     if type_ in ("e4m3", "e5m2") and device.arch in ("sm_80", "sm_86"):

@@ -21,6 +21,8 @@ from tilewise.ladder.rungs import RUNGS, rung
 from tilewise.launch import Launch, LaunchReport
 from tilewise.lens.prepared_gemm import PreparedGemm
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 TILED = [x.name for x in RUNGS if x.default_tile is not None and "float64" in x.dtypes]
 
 
@@ -61,7 +63,7 @@ def product(
     return both(each.kernel(dtype, tile), grid, block, *args)
 
 
-@examples(25, quick=2)
+@examples(25, quick=1)
 @given(
     st.sampled_from(TILED), *(st.integers(1, 60) for _ in "mnk"),
     st.sampled_from(["float32", "float64"]), st.integers(0, 4),
@@ -81,12 +83,12 @@ def test_the_ladder(
 @pytest.mark.parametrize("name", TILED)
 def test_there_are_four_kinds_of_blocks(name: str) -> None:
     tile = 16 if 16 in rung(name).tiles else rung(name).tiles[0]
-    m, n = 6 * tile + 4, 4 * tile + 8
+    m, n = 3 * tile + 4, 2 * tile + 8
     some, _ = product(name, m, n, 24, "float32", tile, (0, 0, 0), 0.0)
     if name == "tuned":  # its blocks go through C in groups, so that the edges lie here and there
         assert len(some.alike) < sum(each.count for each in some.alike)
     else:
-        assert sorted(each.count for each in some.alike) == [1, 4, 6, 24]
+        assert sorted(each.count for each in some.alike) == [1, 2, 3, 6]
 
 
 @pytest.mark.sampled(6)
@@ -96,7 +98,7 @@ def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
     """Boxes lie inside or at an edge; of the persistent rung, two clusters take tile after tile."""
     m = 392
     if name != "persistent":  # as few tiles as have an inner one beside those at the edges
-        m, n = 264, n - 512
+        m, n = 264, 264 if n % 8 == 0 else 2
     product = PreparedGemm.of(name, m, n, 72)
     emulator = Emulator("sm_90a")
     compiled = product.compile(emulator.arch)
@@ -117,6 +119,7 @@ def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
     )  # fmt: skip
 
 
+@thorough
 def test_persistent_blocks_are_of_few_kinds() -> None:
     """62 clusters take two tiles, and 4 take one."""
     emulator = Emulator("sm_90a")
@@ -166,22 +169,22 @@ def test_clusters_that_copy_bytes(shift: int) -> None:
 
 
 def test_a_large_product_in_a_moment() -> None:
-    """8192 cubed has 65,536 blocks, all alike."""
+    """8192 x 8192 x 256 has 65,536 blocks, all alike."""
     emulator = Emulator()
-    n = 8192
+    n, k = 8192, 256
     kernel, (grid, block) = rung("tiled").kernel(), rung("tiled").geometry(n, n)
-    a, b, c = (emulator.empty((n, n), np.float32) for _ in "abc")
-    args = (n, n, n, 1.0, a, n, b, n, 0.0, c, n)
+    a, b, c = (emulator.empty(shape, np.float32) for shape in ((n, k), (k, n), (n, n)))
+    args = (n, n, k, 1.0, a, k, b, n, 0.0, c, n)
     launch = Launch(grid, block, args, checks="off")
     found = emulator.profile(kernel.compile(emulator.arch), launch)
     assert [each.count for each in found.alike] == [(n // 32) ** 2]
     assert found.counters is not None
     # A warp loads a row of 32 elements of each tile, a phase.
-    assert found.counters.global_load_requests == (n // 32) ** 3 * 2 * 32
+    assert found.counters.global_load_requests == (n // 32) ** 2 * (k // 32) * 2 * 32
     assert found.counters.global_load_sectors == 4 * found.counters.global_load_requests
-    assert found.counters.ffma == n**3
-    sectors = n * n * 4 // 32
-    assert found.footprint == Footprint(2 * sectors * n // 32, 2 * sectors, sectors)
+    assert found.counters.ffma == n * n * k
+    inputs, results = 2 * n * k * 4 // 32, n * n * 4 // 32
+    assert found.footprint == Footprint(inputs * n // 32, inputs, results)
 
 
 SOURCE = r"""
@@ -430,7 +433,8 @@ def test_what_was_loaded_may_decide(name: str, args: Any, where: str) -> None:
     (line,) = (i for i, text in enumerate(SOURCE.split("\n"), 1) if where in text)
     some, _ = both(Kernel(SOURCE, name), (10,), (32,), *args)
     assert not some.alike
-    (note,) = some.notes
+    # A quick run has no machine code, which a note says.
+    (note,) = (x for x in some.notes if not x.startswith("there is no machine code"))
     assert note.startswith(f"every block was run: <source>:{line}: what was loaded")
 
 

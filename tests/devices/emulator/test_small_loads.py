@@ -129,9 +129,10 @@ def draw(seed: int) -> Drawn:
 
 
 def launch(drawn: Drawn, emulator: Device) -> tuple[LaunchReport, np.ndarray[Any, Any]]:
-    a = emulator.empty((4096,), "int32")
-    hole = (512, 530) if drawn.hole else (0, 0)
-    Kernel(TABLE, "fill").launch(64, THREADS, (a, *hole), device=emulator)
+    a = emulator.array(np.arange(4096, dtype=np.int32))
+    if drawn.hole:
+        a = emulator.empty((4096,), "int32")
+        Kernel(TABLE, "fill").launch(64, THREADS, (a, 512, 530), device=emulator)
     out = np.zeros(BLOCKS * THREADS, np.int32)
     report = Kernel(TABLE, "k").launch(
         BLOCKS, THREADS, (a, drawn.table.reshape(-1), drawn.expected, out, drawn.flags),

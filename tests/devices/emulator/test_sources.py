@@ -60,13 +60,25 @@ __device__ inline float pair(const float* s, int i) {
 """
 
 
+def written(folder: Path) -> Path:
+    """Write the kernels and their headers into a folder; return the kernels' file."""
+    (folder / "parts").mkdir()
+    (folder / "parts" / "outer.cuh").write_text(OUTER)
+    (folder / "parts" / "inner.cuh").write_text(INNER)
+    (folder / "kernel.cu").write_text(KERNEL)
+    return folder / "kernel.cu"
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the kernels' file, of one path for all tests, so that each kernel is compiled once."""
+    return written(tmp_path_factory.mktemp("sources"))
+
+
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
-    (tmp_path / "parts").mkdir()
-    (tmp_path / "parts" / "outer.cuh").write_text(OUTER)
-    (tmp_path / "parts" / "inner.cuh").write_text(INNER)
-    (tmp_path / "kernel.cu").write_text(KERNEL)
-    return tmp_path / "kernel.cu"
+def own_file(tmp_path: Path) -> Path:
+    """Return the kernels' file of one test, which may write other kernels into it."""
+    return written(tmp_path)
 
 
 def run(file: Path, n: int, checks: str = "raise") -> LaunchReport:
@@ -139,7 +151,7 @@ def test_the_kernels_line_that_called_a_header_is_named(file: Path) -> None:
         run(file, 63)
 
 
-def test_both_sides_of_a_race_name_the_kernels_line(file: Path) -> None:
+def test_both_sides_of_a_race_name_the_kernels_line(own_file: Path) -> None:
     source = """#include "parts/inner.cuh"
 __device__ inline void put(float* s, float x) {
     s[threadIdx.x] = x;
@@ -153,17 +165,19 @@ extern "C" __global__ void twice(float* x) {
     x[threadIdx.x] = pair(s, 62 - threadIdx.x);
 }
 """
-    file.write_text(source)
+    own_file.write_text(source)
     x = np.zeros(64, np.float32)
-    found = Kernel(file, "twice").launch(1, 64, (x,), device="emulator", checks="collect").findings
+    found = (
+        Kernel(own_file, "twice").launch(1, 64, (x,), device="emulator", checks="collect").findings
+    )
     race = next(f for f in found if "(line 3 of" in f.message)
     assert (Path(race.file).name, race.line, race.calls) == ("inner.cuh", 3, (11,))
-    assert f"(line 3 of {file}, in put, called at line 6, from line 10)" in race.message
-    assert race.message.endswith(f"; in pair, called at {file}:11")
+    assert f"(line 3 of {own_file}, in put, called at line 6, from line 10)" in race.message
+    assert race.message.endswith(f"; in pair, called at {own_file}:11")
 
 
-def test_a_line_of_the_kernels_own_helper_says_who_called_it(file: Path) -> None:
-    file.write_text("""__device__ inline float at(const float* x, int i) { return x[i]; }
+def test_a_line_of_the_kernels_own_helper_says_who_called_it(own_file: Path) -> None:
+    own_file.write_text("""__device__ inline float at(const float* x, int i) { return x[i]; }
 extern "C" __global__ void k(float* x) {
     float sum = at(x, threadIdx.x);
     sum += at(x, threadIdx.x + 100);
@@ -171,14 +185,14 @@ extern "C" __global__ void k(float* x) {
 }
 """)
     x = np.zeros(40, np.float32)
-    found = Kernel(file, "k").launch(1, 32, (x,), device="emulator", checks="collect").findings
+    found = Kernel(own_file, "k").launch(1, 32, (x,), device="emulator", checks="collect").findings
     assert [(f.line, f.calls) for f in found] == [(1, (4,)), (1, (5,))]
     assert found[0].message.endswith("; in at, called at line 4")
 
 
-def test_the_lines_of_an_included_kernel_that_called_a_header_are_named(file: Path) -> None:
+def test_the_lines_of_an_included_kernel_that_called_a_header_are_named(own_file: Path) -> None:
     """The file that is compiled only includes the kernel, as a runner of many kernels does."""
-    body = file.parent / "kernels" / "body.cuh"
+    body = own_file.parent / "kernels" / "body.cuh"
     body.parent.mkdir()
     body.write_text("""#include "../parts/inner.cuh"
 __device__ inline float both(const float* s, int i) { return pair(s, i) + 1; }
@@ -186,16 +200,16 @@ extern "C" __global__ void included(float* x) {
     x[threadIdx.x] = both(x, threadIdx.x);
 }
 """)
-    file.write_text('#include "kernels/body.cuh"\n')
+    own_file.write_text('#include "kernels/body.cuh"\n')
     x = np.zeros(16, np.float32)
-    found = Kernel(file, "included").launch(1, 32, (x,), device="emulator", checks="collect")
+    found = Kernel(own_file, "included").launch(1, 32, (x,), device="emulator", checks="collect")
     finding = next(f for f in found.findings if Path(f.file).name == "inner.cuh")
     assert finding.message.endswith(f"; in pair, called at {body}:2, from {body}:4")
     assert finding.calls == (), "they are lines of the kernel's own file, and that has none of them"
 
 
-def test_a_header_that_is_not_inlined_says_who_called_it(file: Path) -> None:
-    file.write_text("""#include "parts/far.cuh"
+def test_a_header_that_is_not_inlined_says_who_called_it(own_file: Path) -> None:
+    own_file.write_text("""#include "parts/far.cuh"
 __device__ __noinline__ float between(const float* x, int n) {
     return far(x, n) + 1;
 }
@@ -204,13 +218,13 @@ extern "C" __global__ void calls(int n, float* x) {
     x[threadIdx.x] = between(x, n);
 }
 """)
-    header = file.parent / "parts" / "far.cuh"
+    header = own_file.parent / "parts" / "far.cuh"
     header.write_text("\n__device__ __noinline__ float far(const float* x, int n) { return x[n]; }")
     x = np.zeros(32, np.float32)
-    found = Kernel(file, "calls").launch(1, 32, (64, x), device="emulator", checks="collect")
+    found = Kernel(own_file, "calls").launch(1, 32, (64, x), device="emulator", checks="collect")
     (finding,) = found.findings
     assert (Path(finding.file).name, finding.line, finding.calls) == ("far.cuh", 2, (3, 7))
-    assert finding.message.endswith(f"; in far, called at {file}:3, from {file}:7")
+    assert finding.message.endswith(f"; in far, called at {own_file}:3, from {own_file}:7")
 
 
 def test_errors_name_the_header(file: Path) -> None:
@@ -241,15 +255,15 @@ def test_counters_go_to_the_line_that_a_header_was_inlined_at(file: Path) -> Non
     assert total == report.counters
 
 
-def test_what_was_not_inlined_counts_in_the_total_only(file: Path) -> None:
+def test_what_was_not_inlined_counts_in_the_total_only(own_file: Path) -> None:
     source = """#include "parts/far.cuh"
     extern "C" __global__ void calls(int n, float* x) {
         x[threadIdx.x] = far(x, n);
     }"""
-    header = file.parent / "parts" / "far.cuh"
+    header = own_file.parent / "parts" / "far.cuh"
     header.write_text("""
     __device__ __noinline__ float far(const float* x, int n) { return x[n]; }""")
-    kernel = compiler.compile(source, "calls", path=file)
+    kernel = compiler.compile(source, "calls", path=own_file)
     # The header's function comes first, so that the header is file 1.
     ptx = re.sub(r'(\.file\s+1 )".*"', lambda match: f'{match[1]}"{header}"', kernel.ptx)
     args = (64, np.zeros(64, np.float32))

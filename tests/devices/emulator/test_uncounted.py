@@ -17,6 +17,8 @@ from tilewise.ladder.problem import Gemm, random_problem
 from tilewise.ladder.rungs import rung
 from tilewise.launch import Launch, LaunchReport
 
+pytestmark = pytest.mark.usefixtures("ptx_alone")
+
 TALLY = r"""
 extern "C" __global__ void tally(int n, const int* x, int* counts, int* out)
 {
@@ -36,7 +38,7 @@ extern "C" __global__ void tally(int n, const int* x, int* counts, int* out)
 
 
 def product(name: str, dtype: str, counts: bool, emulator: Device) -> tuple[LaunchReport, bytes]:
-    a, b, c = random_problem(70, 90, 80, dtype)
+    a, b, c = random_problem(70, 88, 24, dtype)
     gemm = Gemm.of(a, b, c, beta=0.5)
     prepared = prepare(rung(name), gemm, None)
     at = [emulator.array(x) for x in (a, b, c)]

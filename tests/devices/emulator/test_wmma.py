@@ -17,6 +17,8 @@ from tilewise.errors import BarrierError, MemoryAccessError, RaceError, Uninitia
 from tilewise.kernel import Kernel
 from tilewise.launch import LaunchReport
 
+pytestmark = pytest.mark.usefixtures("uncounted")
+
 SHAPES = ("m16n16k16", "m32n8k16", "m8n32k16")
 WORD = {"f32": "float", "f64": "double"}
 
@@ -150,7 +152,13 @@ class Case:
         """.replace("[%", "[%").replace(f"}}, [%{c}]", f"}}, [%{c}]")
 
     def run(
-        self, device: Device, a: Array, b: Array, c: Array, checks: str = "raise"
+        self,
+        device: Device,
+        a: Array,
+        b: Array,
+        c: Array,
+        checks: str = "raise",
+        counts: bool = False,
     ) -> tuple[Array, LaunchReport]:
         """D, from matrices of stored elements."""
         images = []
@@ -166,7 +174,7 @@ class Case:
         sizes = [x.nbytes for x in images[:3]]
         report = Kernel(self.source(), "product").launch(
             1, 32, (*images, *sizes, *self.leads()), shared=sum(sizes) + sizes[2], device=device,
-            checks=checks,
+            checks=checks, counts=counts,
         )  # fmt: skip
         lines = images[3]
         rows, columns = self.extents()[2]
@@ -218,7 +226,7 @@ def numbers(x: Array, type_: str) -> Array:
     return x.astype(np.float64)
 
 
-@examples(300, quick=8)
+@examples(300, quick=6)
 @given(case=cases())
 def test_a_product(device: Device, case: Case) -> None:
     a, b, c = matrices(case)
@@ -332,14 +340,14 @@ def test_what_lanes_hold(device: Device, role: str, shape: str, layout: str) -> 
 # Counts
 
 
-@examples(60, quick=2)
+@examples(60, quick=1)
 @given(case=cases(), arch=st.sampled_from(["sm_80", "sm_90a"]))
 def test_accesses_are_those_of_the_machine_code(emulator: Device, case: Case, arch: str) -> None:
     """As many shared and global ones, of one width each, as ptxas makes of one instruction."""
     if machine_code.find_nvdisasm() is None:
         pytest.skip("needs nvdisasm")
     a, b, c = matrices(case)
-    _, report = case.run(emulator, a, b, c)
+    _, report = case.run(emulator, a, b, c, counts=True)
     assert report.counted_as == "machine code", report.notes
     compiled = Kernel(case.source(), "product").compile(arch)
     found = machine_code.disassemble(compiled)
@@ -474,7 +482,7 @@ def test_blocks_of_one_kind_are_profiled_once(emulator: Device) -> None:
     found = kernel.profile(*launch)
     assert found.blocks_run < 4
     assert not c.any()
-    report = kernel.launch(*launch, device=emulator)
+    report = kernel.launch(*launch, device=emulator, counts=True)
     assert_same(c, a.astype(np.float32) @ b.astype(np.float32))
     assert found.counters == report.counters
     with pytest.raises(MemoryAccessError, match=r"global memory at b\[48\]\[0\]"):
