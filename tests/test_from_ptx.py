@@ -88,8 +88,13 @@ def test_a_rung_of_ptx_does_as_its_source(rung: Any, emulator: Device) -> None:
 
 
 @has_assembler
-@pytest.mark.sampled(20)
-@pytest.mark.parametrize("file", sorted(path.name for path in KERNELS.glob("*.cu")))
+@pytest.mark.parametrize(
+    "file",
+    [
+        pytest.param(path.name, id=path.name, marks=[thorough] * (path.name != "local.cu"))
+        for path in sorted(KERNELS.glob("*.cu"))
+    ],
+)
 def test_every_kernel_of_ptx_counts_as_its_source(file: str, emulator: Device) -> None:
     """The instructions are the PTX's in both cases; what ptxas joins must be the same too."""
     # Some are there only with a macro, and float8.cu compiles with none.

@@ -59,6 +59,7 @@ def test_several_results(place: str) -> None:
     close(alone, A @ B)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize(
     "operand",

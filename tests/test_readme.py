@@ -35,6 +35,8 @@ SHOWN = (
     "epilogues", "exercises", "first-kernel", "grouped", "index", "kernels", "ladder", "launching",
     "matmul", "notebooks", "planning", "profiling", "teaching",
 )  # fmt: skip
+# The ladder's page runs each rung several times, and the others compile, watch, profile and grade.
+LONG = ("first-kernel", "kernels", "ladder", "profiling", "teaching")
 PAGES = (README, *(ROOT / "docs" / f"{name}.md" for name in SHOWN))
 AGREEMENT = script("agreement.py")
 PROJECTS = script("projects_page.py")
@@ -125,11 +127,7 @@ def comparable(text: str, *, with_registers: bool = False) -> list[str]:
 
 @pytest.mark.parametrize(
     "page",
-    [
-        # The ladder's page runs each rung several times, which takes as long as all other pages.
-        pytest.param(page, id=page.name, marks=[thorough] * (page.name == "ladder.md"))
-        for page in PAGES
-    ],
+    [pytest.param(page, id=page.name, marks=[thorough] * (page.stem in LONG)) for page in PAGES],
 )
 def test_pages_show_what_is_printed(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -145,7 +145,7 @@ def test_gelu_at_all_exponents(device: Device, dtype: str) -> None:
     """To the units of rounding of its argument that are told, and as its bounds say."""
     kind, rng = np.finfo(dtype), np.random.default_rng(3)
     exponents = np.arange(int(kind.minexp) - int(kind.nmant), int(kind.maxexp))
-    inner, more = (20, 20000) if is_thorough() else (4, 4000)
+    inner, more = (20, 20000) if is_thorough() else (1, 1000)
     fractions = 1 + np.concatenate([[0, 1 - kind.eps], rng.random(inner)])
     x = np.ldexp(fractions[:, None].astype(dtype), exponents).ravel()
     x = np.concatenate([x, rng.uniform(0, 14, more).astype(dtype), [0, np.inf]])

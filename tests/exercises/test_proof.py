@@ -65,7 +65,7 @@ def spread(exercise: Exercise) -> list[Mutant]:
     return [found[i * step % len(found)] for i in range(len(found))]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(13)
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda each: each.name)
 def test_the_model_solution_has_all_points_and_the_start_has_not(exercise: Exercise) -> None:
     found = grade(exercise, exercise.solution, seconds=MANY)
@@ -85,7 +85,7 @@ def test_the_model_solution_is_right_with_other_seeds(exercise: Exercise) -> Non
         assert found.is_right, str(found)
 
 
-@pytest.mark.sampled(10)
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("path", RIGHT, ids=lambda path: path.stem)
 def test_what_is_written_otherwise_and_right_passes(path: Path) -> None:
     exercise = find(path.stem.rpartition("_")[0].replace("_", "-"))
@@ -104,7 +104,7 @@ def test_there_are_enough_of_both() -> None:
         assert len(list(Path(__file__).parent.glob(f"right/{exercise.file[:-3]}_?.cu"))) >= 2
 
 
-@pytest.mark.sampled(18)
+@pytest.mark.sampled(26)
 @pytest.mark.parametrize("exercise", exercises(), ids=lambda each: each.name)
 def test_no_wrong_variant_passes(exercise: Exercise) -> None:
     """Each differs from the model solution in one place, and in what it makes of it."""

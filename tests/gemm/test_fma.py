@@ -162,7 +162,7 @@ BY_NVRTC_13_0 = {
 }
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @every_tiles
 def test_blocks_are_no_more_than_a_multiprocessor_holds(dtype: str, tiles: AnyTiles) -> None:
     """``residents`` is what registers and shared memory leave room for, on a Hopper GPU."""
@@ -428,7 +428,7 @@ def test_bulk_copies_of_a_batch(dtype: str, is_shared: bool) -> None:
     run(asked, arrays, fma.plan(fma.Choice(0.0, reading, tiles, 1), FEW, False))
 
 
-@pytest.mark.sampled(2)
+@thorough
 @pytest.mark.parametrize("dtype", EVERY)
 def test_a_copy_over_what_was_read_needs_a_proxy_fence(dtype: str, tmp_path: Path) -> None:
     """Without the one ahead of the copies, the emulator finds a race; with it, none."""

@@ -72,7 +72,7 @@ def test_float64_is_for_tensor_cores_where_they_multiply_it(capability: int, ker
 def test_before_hopper_a_product_of_tensor_cores_is_four() -> None:
     for arch, word, other in (("sm_80", "m8n8k4", "m16n8k8"), ("sm_100", "m16n8k8", "m8n8k4")):
         for kernel in tensor_kernels(arch)[:1]:
-            ptx = kernel.compile(arch).ptx
+            ptx = kernel.compiled_on(emulator(arch), counts=False).ptx
             assert f"mma.sync.aligned.{word}.row.col.f64" in ptx
             assert f"mma.sync.aligned.{other}" not in ptx
 
@@ -94,7 +94,7 @@ def test_compiled_without_spills(tiles: TensorTiles, arch: str) -> None:
     tiles = next(x for x in of_chip if isinstance(x, TensorTiles) and str(x) == str(tiles))
     kernels = [x for x in tensor_kernels(arch) if tiles.macros.items() <= x.defines.items()]
     assert len(kernels) == 9
-    for kernel in some(kernels, 2):
+    for kernel in some(kernels, 1):
         used = kernel.compile(arch).resources
         assert (used.spill_bytes, used.stack_bytes) == (0, 0), kernel
         assert used.shared_bytes == 0  # launches ask for it

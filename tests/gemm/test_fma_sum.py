@@ -16,7 +16,7 @@ from tilewise.places import Place
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@examples(25, quick=3)
+@examples(25, quick=1)
 @example(batch=1, m=1, n=1, parts=501)
 @example(batch=1, m=4, n=4, parts=245)
 @example(batch=3, m=33, n=9, parts=127)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from reference import is_thorough
 
 import tilewise
 from tilewise.cli.main import main
@@ -93,7 +94,7 @@ def test_what_is_compiled_beforehand_is_what_usual_groups_ask_for(chip: Chip) ->
     for groups in (8, 500, 2000):
         named = {key(kernel) for kernel in every_grouped_kernel(chip, [groups], ["bfloat16"])}
         seen = set()
-        for _ in range(200):
+        for _ in range(200 if is_thorough() else 50):
             m, n, k = (8 * int(2 ** rng.uniform(3, 10)) for _ in range(3))
             of, offsets = rng.choice("mk"), rng.choice(["int32", "int64"])
             layout = rng.choice(["NN", "NT"]) if of == "m" else "TN"

@@ -27,7 +27,7 @@ from tilewise.places import ITEM_SIZES
 from tilewise.precision import dtype_of
 
 UNITS = 6  # multiprocessors: so few that each has several tiles
-M, N, K = 136, 264, 200
+M, N, K = 136, 264, 136
 DTYPE = "float16"  # of A, B and D; NumPy has bfloat16 only with ml_dtypes
 
 
@@ -52,12 +52,12 @@ class Residual:
 
 TILINGS = [
     Tiling(64, 48),
-    Tiling(64, 64, split=2),
+    Tiling(192, 128),
     Tiling(64, 256),
     Tiling(128, 192, 2, 1),
     Tiling(128, 192, 2, 1, ping_pong=True),
     Tiling(128, 128, 1, 2, stream_k=True),
-    Tiling(192, 128),
+    Tiling(64, 64, split=2),
     Tiling(256, 160),
     Tiling(128, 96, swapped=True),
     Tiling(128, 128, swapped=True, ping_pong=True),
@@ -79,8 +79,8 @@ def test_a_matrix_is_added(device: Device, tiling: Tiling, residual: Residual) -
     check(device, tiling, residual, lambda acc, bias, x: tw.relu(acc + bias) + x)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("tiling", TILINGS[3::4], ids=str)
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("tiling", [TILINGS[0], *TILINGS[3::4]], ids=str)
 def test_two_matrices_and_a_second_result(device: Device, tiling: Tiling) -> None:
     """Of two matrices only one comes through the pipeline."""
     check(device, tiling, Residual(), lambda acc, bias, x, y: (acc * x + y, acc + bias))
@@ -93,7 +93,7 @@ FUNCTIONS = [
 ]
 
 
-@pytest.mark.sampled(30)
+@thorough
 @pytest.mark.parametrize("function", FUNCTIONS, ids=["gelu", "residual", "tanh"])
 @pytest.mark.parametrize("tiling", TILINGS, ids=str)
 def test_compiles_without_spills(tiling: Tiling, function: Any) -> None:
@@ -149,7 +149,7 @@ FAULTS: list[tuple[str, Tiling, str, str, type[tw.CheckError], str]] = [
 @pytest.mark.parametrize(
     ("tiling", "old", "new", "error", "words"),
     [
-        pytest.param(*fault[1:], id=fault[0], marks=[thorough] * (place % 3 > 0))
+        pytest.param(*fault[1:], id=fault[0], marks=[thorough] * (place > 0))
         for place, fault in enumerate(FAULTS)
     ],
 )

@@ -33,7 +33,7 @@ KINDS = list(starmap(Kind, combinations((False, True), repeat=6)))
 EVERY = list(dict.fromkeys(each for kind in KINDS for each in tilings(kind)))
 
 
-@examples(200, quick=8)
+@examples(200, quick=3)
 @given(m=large, n=large, k=large, batch=st.integers(1, 64), count=multiprocessors)
 def test_a_table_is_covered_as_each_of_its_tilings(
     m: int, n: int, k: int, batch: int, count: int
@@ -85,7 +85,7 @@ def test_sums_at_once_are_as_many_as_hopper_sum_reads() -> None:
     assert "AT_ONCE = 16 / SUMS;" in SUM_SOURCE.read_text(encoding="utf-8")
 
 
-@examples(300, quick=20)
+@examples(300, quick=8)
 @given(problem=problems(), count=multiprocessors)
 def test_ranks_what_is_worth_comparing(problem: Problem, count: int) -> None:
     ranked = model.ranked([problem], [0.0], chip(count))

@@ -346,7 +346,7 @@ def test_tiles_take_any_layout(
 ) -> None:
     """With k in parts and undivided, and C; no lanes that read at once read from one bank."""
     rng = np.random.default_rng(0)
-    m, n, k = 128, 256, 200
+    m, n, k = tiles.block_m, 256, 200
     arrays, operands = {}, {}
     sides = {
         "a": (m, k, a_is_k_major),

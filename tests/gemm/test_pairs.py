@@ -11,7 +11,7 @@ import pytest
 from fused_reference import Case, drawn_epilogue, matrix, operand, run, strided
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from reference import examples, held
+from reference import examples, held, thorough
 
 import tilewise as tw
 from tilewise.bench.suites import TOKENS
@@ -155,10 +155,10 @@ SCHEDULES: dict[str, Callable[[Any], bool]] = {
 }
 
 
+@thorough
 @pytest.mark.parametrize("by_columns", [False, True])
 @pytest.mark.parametrize("order", EVERY_ORDER)
 @pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.sampled(30)
 def test_pairs_in_every_schedule(
     device: Device, schedule: str, order: str, by_columns: bool
 ) -> None:

@@ -135,7 +135,7 @@ MANY = st.one_of(st.integers(1, 40), st.integers(1, 300))
 DEPTH = st.one_of(st.integers(1, 40), st.integers(1, 600))
 
 
-@examples(20, quick=2)
+@examples(20, quick=1)
 @given(data=st.data(), few=FEW, many=MANY, k=DEPTH, batch=st.integers(1, 3), swapped=st.booleans())
 def test_any_product(
     device: Device, data: st.DataObject, few: int, many: int, k: int, batch: int, swapped: bool
