@@ -27,6 +27,7 @@ after, with --kept also that of products that had no part in the choice.
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -45,7 +46,7 @@ from tiling_ways import (
     products,
     sizes_of,
     thin,
-    timed,
+    tilings_timed,
     uniform,
 )
 from way_choice import Products, choose, widen, without_spare
@@ -57,7 +58,7 @@ from tilewise.gemm.families.hopper.tilings import FILE, chosen
 DRAWN = 1.0  # what the random products' loss counts beside that of the records' products
 COUNTS = {"NN": 108, "NT": 128, "TN": 92, "TT": 92}  # ways that are chosen
 CAUTION = 1.03  # the factor on the model's time of a way that was not timed
-DISTRUST = 1.08  # that of one that may be added to the present ones, whose own is then 1
+DISTRUST = 1.08  # the same with --add, where the present ways have no such factor
 UNIFORM = 1200  # random products that ways are added for
 
 
@@ -110,14 +111,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         default=0,
         help="ways to add by the model, before spare ones are left out",
     )
-    parser.add_argument("--kept", type=float, default=0.0, help="share of the records' products")
+    parser.add_argument(
+        "--kept",
+        type=float,
+        default=0.0,
+        help="share of the records' products that are held out, and only evaluated",
+    )
     parser.add_argument("--products", type=int, default=800, help="drawn for each layout")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--write", action="store_true", help=f"write {FILE.name}")
     options = parser.parse_args(arguments)
     records = [json.loads(path.read_text(encoding="utf-8")) for path in options.records]
     rows = [row for record in records for row in record["rows"]]
-    tilings, drawn = timed(rows), np.random.default_rng(options.seed)
+    tilings, drawn = tilings_timed(rows), np.random.default_rng(options.seed)
     share = 0.0 if options.add else DRAWN
     result = {layout: list(chosen(layout)) for layout in LAYOUTS}
     for layout in options.layouts:
@@ -128,12 +134,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         present = set(chosen(layout))
         is_present = np.array([as_row(way) in present for way in ways.tilings])
         before = [int(x) for x in np.flatnonzero(is_present)]
-        caution = np.where(is_present, 1.0, DISTRUST) if options.add else CAUTION + 0.0 * is_present
+        caution = np.full(len(ways.tilings), CAUTION)
+        if options.add:
+            caution = np.where(is_present, 1.0, DISTRUST)
         recorded = [
             row for row in rows if row["layout"] == layout and len(ways.timed(row)) >= FEWEST
         ]
         seen = [ways.measured(row, caution) for row in recorded]
-        model, times, weight = (np.array(x) for x in zip(*filter(None, seen), strict=True))
+        model, times, weight = (np.array(x) for x in zip(*seen, strict=True))
         kept = drawn.random(len(model)) < options.kept
         found = Products(model[~kept], times[~kept], weight[~kept], random_ones, share)
         if options.widen:
@@ -161,10 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"{layout}: {len(before)} of {len(ways.tilings)} ways, now {len(taken)}; {told}")
     if options.write:
         given = sys.argv[1:] if arguments is None else arguments
-        made = {layout: json.loads(FILE.read_bytes())["made"][layout] for layout in LAYOUTS}
+        made = json.loads(FILE.read_bytes())["made"]
         now = {
             "date": datetime.now(UTC).date().isoformat(),
-            "command": " ".join(["python benchmarks/choose_kernels.py", *given]),
+            "command": shlex.join(["python", "benchmarks/choose_kernels.py", *given]),
         }
         FILE.write_text(text(result, made | dict.fromkeys(options.layouts, now)), encoding="utf-8")
 

@@ -32,8 +32,9 @@ WIDTHS = (
     18944, 20480, 28672, 57344,
 )  # fmt: skip
 FEW_ROWS = 16, 256
-FEWEST = 2  # tilings that are timed of a record's product
-TIMES = 4  # products of the records that a tiling is timed on
+# FEWEST: a record's product is used if at least so many of its tilings were timed.
+# TIMES: a tiling is used if it was timed on at least so many products.
+FEWEST, TIMES = 2, 4
 ALWAYS = Tiling(64, 64)  # it can compute every aligned product
 # NEAR: only times within this factor of their product's fastest count for a way's bias.
 # DOUBTED: so many times without a bias are added to them, so that few times give a small bias.
@@ -78,7 +79,7 @@ class Ways:
     def timed(self, row: Row) -> dict[int, float]:
         """Return the measured seconds of a record's product, by the places of the ways.
 
-        Of those that are worth comparing.
+        Ways that the model excludes are left out.
         """
         model = self.expected(self.problem(row))
         return {
@@ -87,14 +88,9 @@ class Ways:
             if way in self.places and model[self.places[way]] < math.inf
         }
 
-    def measured(self, row: Row, caution: Array) -> tuple[Array, Array, float] | None:
-        """Return each one's seconds by the model, and as measured, of a record's product.
-
-        And what that counts. None if too few of them were timed.
-        """
+    def measured(self, row: Row, caution: Array) -> tuple[Array, Array, float]:
+        """Return the seconds of a record's product by the model and as measured, and its weight."""
         model, found = self.expected(self.problem(row)), self.timed(row)
-        if len(found) < FEWEST:
-            return None
         places, times = (np.array(x) for x in zip(*found.items(), strict=True))
         # The others have the model's times, corrected by how far it is off for this product.
         seen = model * (np.median(times / model[places]) * caution)
@@ -103,7 +99,7 @@ class Ways:
 
 
 def recorded_times(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
-    """Yield the tilings that a record has of a product, and the microseconds that each took."""
+    """Yield each tiling that was timed of a record's product, and the microseconds that it took."""
     for way in ways:
         if isinstance(way, list):  # the short form that is kept in the repository
             *sizes, stream_k, swapped, ping_pong, time = way
@@ -113,7 +109,7 @@ def recorded_times(ways: Sequence[Any]) -> Iterator[tuple[Tiling, float]]:
             yield Tiling(**way["choice"]), way["us"]
 
 
-def timed(rows: Iterable[Row]) -> list[Tiling]:
+def tilings_timed(rows: Iterable[Row]) -> list[Tiling]:
     """Return the tilings that were timed on enough products, swapped and not, and ALWAYS."""
     of_rows = [{sizes_of(way) for way, _ in recorded_times(row["ways"])} for row in rows]
     count = Counter(sizes for each in of_rows for sizes in each)
@@ -126,7 +122,7 @@ def timed(rows: Iterable[Row]) -> list[Tiling]:
 
 
 def sizes_of(way: Tiling) -> tuple[int, int, int, int, int, bool, bool]:
-    """Return what a tiling is, swapped or not."""
+    """Return a tiling's parameters, without whether A and B are swapped."""
     return (
         way.block_m, way.block_n, way.cluster_m, way.cluster_n, way.split, way.stream_k,
         way.ping_pong,
@@ -179,8 +175,6 @@ def biases(ways: Ways, rows: Iterable[Row]) -> Array:
     total, count = np.zeros((2, len(ways.tilings)))
     for row in rows:
         found = ways.timed(row)
-        if len(found) < FEWEST:
-            continue
         model = ways.expected(ways.problem(row))
         places, times = (np.array(x) for x in zip(*found.items(), strict=True))
         near = times < NEAR * times.min()

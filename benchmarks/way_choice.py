@@ -1,4 +1,7 @@
-"""Take the ways of a layout that lose least: arithmetic on the seconds of products by each way."""
+"""Choose the ways of one layout with the least loss, from the seconds of products by each way.
+
+The loss of a slowdown is x + TAIL x^2, of its logarithm x, which is capped at MOST.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-TAIL, MOST = 3.0, 1.0  # how much a loss's square counts beside it; the most that one counts
+TAIL, MOST = 3.0, 1.0
 DROPPED = 1e-5  # a way is spare if the mean loss grows by at most this without it
 
 Array = npt.NDArray[Any]
 
 
 class Products:
-    """What a choice of ways loses, of the products of one layout.
+    """The loss of a choice of ways, over the products of one layout.
 
     Parameters
     ----------
-    model, times : array
+    model, times : array, (products, ways)
         Seconds of each of the records' products by each way, by the model, and as measured.
     weight : array
-        What each counts.
-    drawn : array
-        Those of the random products by the model.
+        The weight of each of the records' products.
+    drawn : array, (products, ways)
+        Seconds of random products by each way, by the model.
     share : float
-        What the random products count beside those of the records.
+        The weight of all random products, where all of the records' have 1.
     """
 
     def __init__(
@@ -78,7 +81,9 @@ def widen(times: Array, start: Sequence[int], count: int) -> list[int]:
     now = times[:, taken].min(1)
     for _ in range(min(count, times.shape[1] - len(taken))):
         then = np.minimum(now[:, np.newaxis], times)
-        taken.append(int(_loss(then - best[:, np.newaxis]).mean(0).argmin()))
+        loss = _loss(then - best[:, np.newaxis]).mean(0)
+        loss[taken] = math.inf
+        taken.append(int(loss.argmin()))
         now = np.minimum(now, times[:, taken[-1]])
     return taken
 
@@ -95,7 +100,7 @@ def without_spare(every: Sequence[Array], taken: Sequence[int], always: int) -> 
         The place of a way that stays.
     """
     left = list(taken)
-    while True:
+    while len(left) > 1:
         cost = np.zeros(len(left))
         for times in every:
             mine, rows = times[:, left], np.arange(len(times))
@@ -106,8 +111,9 @@ def without_spare(every: Sequence[Array], taken: Sequence[int], always: int) -> 
             cost += np.bincount(first, lost[:, 1] - lost[:, 0], len(left)) / len(times)
         cost[left.index(always)] = math.inf
         if cost.min() > DROPPED:
-            return left
+            break
         left.pop(int(cost.argmin()))
+    return left
 
 
 def _loss(lost: Array) -> Array:

@@ -45,4 +45,4 @@ def check_is_file(path: Path) -> None:
     if not path.exists():
         raise FileNotFoundError(f"there is no file {path}")
     if not path.is_file():
-        raise OSError(f"{path} is no regular file; copy what it has into one")
+        raise OSError(f"{path} is not a regular file; copy its contents into one")

@@ -53,7 +53,8 @@ def hide_frames(error: BaseException) -> None:
         if is_on(VARIABLE, default=False):
             return
     except ValueError as wrong:  # said beside the error itself, in whose place it must not stand
-        error.add_note(str(wrong))
+        if str(wrong) not in getattr(error, "__notes__", ()):  # of a front door within another
+            error.add_note(str(wrong))
         return
     seen: set[int] = set()
     each: BaseException | None = error

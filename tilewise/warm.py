@@ -168,9 +168,9 @@ def warm(
     if groups is not None and not isinstance(groups, Iterable):
         raise TypeError(f"groups is {groups!r}; it takes numbers of groups, as in [8]")
     ahead.check_workers(workers)
-    _check_several("dtypes", dtypes, "float16")
+    dtypes = _several("dtypes", dtypes, "float16")
     if layouts is not None:
-        _check_several("layouts", layouts, "NN")
+        layouts = _several("layouts", layouts, "NN")
         if sizes is None:
             raise ValueError("layouts is for given products; give sizes too")
     arch, chip = _planned_for(asked)
@@ -222,10 +222,11 @@ def warm(
     )
 
 
-def _check_several(name: str, given: object, one: str) -> None:
-    """Raise TypeError for a single string, and for what is not iterable."""
+def _several(name: str, given: Iterable[str], one: str) -> list[str]:
+    """Return what an argument holds; raise TypeError for a single string."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise TypeError(f"{name} is {given!r}; it takes several, as in [{one!r}]")
+        raise TypeError(f"{name} is {given!r}; it takes a list, as in [{one!r}]")
+    return list(given)
 
 
 def _products(

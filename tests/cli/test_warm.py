@@ -172,9 +172,9 @@ def test_sizes_that_are_not_iterable() -> None:
 @pytest.mark.parametrize(
     ("how", "error", "told"),
     [
-        ({"dtypes": "float32"}, TypeError, "dtypes is 'float32'; it takes several, as in ['float"),
-        ({"dtypes": 5}, TypeError, "dtypes is 5; it takes several, as in ['float16']"),
-        ({"layouts": "NT"}, TypeError, "layouts is 'NT'; it takes several, as in ['NN']"),
+        ({"dtypes": "float32"}, TypeError, "dtypes is 'float32'; it takes a list, as in ['float1"),
+        ({"dtypes": 5}, TypeError, "dtypes is 5; it takes a list, as in ['float16']"),
+        ({"layouts": "NT"}, TypeError, "layouts is 'NT'; it takes a list, as in ['NN']"),
         ({"sizes": None, "layouts": ["NT"]}, ValueError, "layouts is for given products; give siz"),
         ({"sizes": None, "groups": [8], "layouts": ["NT"]}, ValueError, "give sizes too"),
     ],
@@ -189,6 +189,13 @@ def test_dtypes_and_layouts_that_are_none(
 
 def test_no_layouts_are_no_kernels() -> None:
     assert tilewise.warm([(8, 8, 8)], layouts=[]).kernels == 0
+
+
+def test_dtypes_and_layouts_may_be_iterators() -> None:
+    sizes = [(8, 8, 8), (16, 16, 16)]
+    lists = tilewise.warm(sizes, dtypes=["float32"], layouts=["NN"])
+    found = tilewise.warm(sizes, dtypes=iter(["float32"]), layouts=iter(["NN"]))
+    assert found.kernels == lists.kernels > 0
 
 
 @pytest.mark.parametrize(

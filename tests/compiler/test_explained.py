@@ -57,8 +57,8 @@ def test_a_note_says_what_is_not_possible(source: str, note: str) -> None:
     ("line", "note"),
     [
         ("/* größe */ int größe = 1;", "rename größe; comments and strings may have others"),
-        ("int x = 2 \u2013 1;", "U+2013, EN DASH, may stand in comments and strings alone; was"),
-        ("int x\u00a0= 2;", "U+00A0, NO-BREAK SPACE, may stand in comments"),
+        ("int x = 2 \u2013 1;", "U+2013, EN DASH, is allowed only in comments and strings; was"),
+        ("int x\u00a0= 2;", "U+00A0, NO-BREAK SPACE, is allowed only in comments"),
         ('printf("größe"); int x = @; // ö', ""),  # what is wrong is another character
     ],
 )

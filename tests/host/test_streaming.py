@@ -23,21 +23,26 @@ IS_KNOWN = sys.platform == "linux" and platform.machine() == "x86_64"
 needs_function = pytest.mark.skipif(
     not IS_KNOWN or streaming._function() is None, reason="its machine code can't run here"
 )
-ANY = {"LEAST": 1, "LEAST_LINE": 1}  # so that small arrays are copied by the function too
 
 
-@pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def watched(patch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Return the arguments of the function's calls, which go on to it."""
-    function, found = streaming._function(), []
+    function = streaming._function()
+    found: list[tuple[int, ...]] = []
 
     def called(*arguments: int) -> None:
         found.append(arguments)
         assert function is not None
         function(*arguments)
 
-    monkeypatch.setattr(streaming, "_function", lambda: called)
+    patch.setattr(streaming, "_function", lambda: called)
     return found
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """Return the arguments of the function's calls, as :func:`watched` does."""
+    return watched(monkeypatch)
 
 
 @needs_function
@@ -47,11 +52,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     dtype=st.sampled_from([np.uint8, np.uint16, np.float32, np.float64]),
     offsets=st.tuples(st.integers(0, 70), st.integers(0, 70)),
     padding=st.tuples(st.integers(0, 9), st.integers(0, 9)),
-    is_reversed=st.booleans(),
+    turned=st.sampled_from(["neither", "to", "source", "both", "repeated"]),
 )
 def test_it_copies_these_bytes_and_no_others(
-    shape: list[int], width: int, dtype: Any, offsets: Any, padding: Any, is_reversed: bool
+    shape: list[int], width: int, dtype: Any, offsets: Any, padding: Any, turned: str
 ) -> None:
+    """Also if lines lie in reverse order, or one line of the source is repeated."""
     item = np.dtype(dtype).itemsize
     drawn = np.random.default_rng(width)
 
@@ -59,23 +65,26 @@ def test_it_copies_these_bytes_and_no_others(
         pitched = [*shape, width + more]
         size = int(np.prod(pitched)) * item
         space = drawn.integers(0, 256, size + 200, np.uint8)
-        whole = np.ndarray(pitched, dtype, space.data, offset)
-        return space, whole[..., :width]
+        return space, np.ndarray(pitched, dtype, space.data, offset)[..., :width]
 
+    space, to = array(offsets[0], padding[0])
+    of_source, source = array(offsets[1], padding[1])
+    if shape:
+        to = to[..., ::-1, :] if turned in ("to", "both") else to
+        source = source[..., ::-1, :] if turned in ("source", "both") else source
+        if turned == "repeated":
+            source = np.broadcast_to(source[..., :1, :], to.shape)
+    expected, kept = space.copy(), of_source.copy()
+    at = to.ctypes.data - space.ctypes.data
+    np.ndarray(to.shape, dtype, expected.data, at, to.strides)[...] = source
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in ANY.items():
-            patch.setattr(streaming, name, value)
-        space, to = array(offsets[0], padding[0])
-        _, source = array(offsets[1], padding[1])
-        if is_reversed and shape:
-            to, source = to[::-1], source[..., ::-1, :]
-        before = space.copy()
+        patch.setattr(streaming, "MIN_LINE_BYTES", 1)
+        patch.setattr(streaming, "MIN_CALL_BYTES", 1)
+        calls = watched(patch)
         streaming.copy(to, source)
-        assert to.tobytes() == source.tobytes()
-        expected = before.copy()
-        at = to.__array_interface__["data"][0] - space.ctypes.data
-        np.ndarray(to.shape, dtype, expected.data, at, to.strides)[...] = source
-        assert space.tobytes() == expected.tobytes()
+    assert calls
+    assert space.tobytes() == expected.tobytes()
+    assert of_source.tobytes() == kept.tobytes()
 
 
 @needs_function
@@ -100,8 +109,13 @@ def test_what_the_function_copies(calls: list[tuple[int, ...]]) -> None:
     streaming.copy(large, matrix[:1])  # one line, broadcast
     streaming.copy(np.empty((0, 1024)), matrix[:0])
     streaming.copy(np.empty(()), np.ones(()))
-    assert not calls
+    words = np.full(matrix.shape, "word", object)
+    streaming.copy(np.empty_like(words), words)
     assert (large == matrix[0]).all()
+    large.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        streaming.copy(large, matrix)
+    assert not calls
 
 
 @needs_function
@@ -115,6 +129,38 @@ def test_threads_copy_by_it(calls: list[tuple[int, ...]]) -> None:
         copiers.close()
     assert (to == source).all()
     assert len(calls) == 8
+
+
+@needs_function
+def test_python_ends_while_a_thread_copies() -> None:
+    """The code stays mapped, and nobody can write to the file that it is mapped from."""
+    program = """if True:
+        import os, threading
+        import numpy as np
+        from tilewise.host import streaming
+        source = np.broadcast_to(np.ones((1, 1 << 20)), (40000, 1 << 20))
+        to = np.lib.stride_tricks.as_strided(np.empty(1 << 20), source.shape, (0, 8))
+        begun = threading.Event()
+        def copy():
+            begun.set()
+            streaming.copy(to, source)  # some seconds; Python does not wait for it
+        streaming._function()
+        threading.Thread(target=copy, daemon=True).start()
+        begun.wait()
+        for file in os.listdir("/proc/self/fd"):
+            try:
+                if "stream_copy" in os.readlink(f"/proc/self/fd/{file}"):
+                    os.pwrite(int(file), b"\\xcc", 0)
+            except PermissionError:
+                print("sealed")
+            except OSError:
+                pass
+    """
+    path = {"PYTHONPATH": str(Path(streaming.__file__).parents[2])}
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=path, capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout, found.stderr) == (0, "sealed\n", "")
 
 
 @pytest.mark.parametrize("reason", ["another processor", "no such file", "not executable"])

@@ -66,7 +66,8 @@ def sentence(error: Any, words: Sequence[str], commands: Sequence[str]) -> str:
             )
         return f"there is no option {error.option_name}{whose}{meant(error.option_name, options)}"
     if text.startswith("No such command"):
-        command = next((word for word in words if not word.startswith("-")), command)
+        quoted = re.search(r"No such command ['\"](.*?)['\"]", text)
+        command = quoted[1] if quoted else command
         return f"there is no command {command!r}{meant(command, commands)}"
     if kind == "MissingParameter":
         return _missing(error)

@@ -71,7 +71,7 @@ def compile_ahead(
     TypeError, ValueError
         As :func:`check_workers`.
     """
-    check_workers(workers)
+    threads = check_workers(workers) or min(WORKERS, cores())
 
     def failure(kernel: Source) -> str:
         try:
@@ -83,15 +83,15 @@ def compile_ahead(
             done()
         return ""
 
-    pool = ThreadPoolExecutor(min(WORKERS, cores()) if workers is None else index(workers))
+    pool = ThreadPoolExecutor(threads)
     try:
         return [each for each in pool.map(failure, kernels) if each]
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def check_workers(workers: int | None) -> None:
-    """Check a caller's number of threads.
+def check_workers(workers: int | None) -> int | None:
+    """Return a caller's number of threads.
 
     Raises
     ------
@@ -101,11 +101,16 @@ def check_workers(workers: int | None) -> None:
         If it is below 1.
     """
     if workers is None:
-        return
-    if isinstance(workers, bool) or not hasattr(workers, "__index__"):
+        return None
+    try:
+        count = index(workers)
+    except TypeError:
+        count = None
+    if count is None or isinstance(workers, bool):
         raise TypeError(f"workers is {workers!r}; it takes a number of threads, or None")
-    if workers < 1:
-        raise ValueError(f"workers is {workers:,}; it must be at least 1")
+    if count < 1:
+        raise ValueError(f"workers is {count:,}; it must be at least 1")
+    return count
 
 
 def compile_beside(

@@ -56,12 +56,12 @@ def _of_character(text: str) -> str:
         for word in re.finditer(r"\w+", line):
             if word.start() <= place < word.end():
                 return (
-                    f"NVRTC takes names of ASCII characters alone: rename {word[0]}; comments and "
+                    f"NVRTC takes only ASCII characters in names: rename {word[0]}; comments and "
                     "strings may have others"
                 )
         name = unicodedata.name(line[place], "a character without a name")
         return (
-            f"U+{ord(line[place]):04X}, {name}, may stand in comments and strings alone; was the "
+            f"U+{ord(line[place]):04X}, {name}, is allowed only in comments and strings; was the "
             "line copied from a page or a document?"
         )
     return ""

@@ -95,11 +95,11 @@ class Gpu:
         return f"Gpu({self.description!r})"
 
     def __copy__(self) -> Gpu:
-        """Return the device itself: its memory and its kernels belong to no other."""
+        """Return the device itself: a copy would not own its memory and its kernels."""
         return self
 
     def __deepcopy__(self, _: Any) -> Gpu:
-        """Return the device itself: its memory and its kernels belong to no other."""
+        """Return the device itself: a copy would not own its memory and its kernels."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -17,11 +17,11 @@ from tilewise.epilogue.traced import Epilogue, Traced
 from tilewise.epilogue.written import read, written
 
 _OWN = ("traced", "function", "key")
-"""The attributes of an epilogue that belong to its process, or are made of the text."""
+"""The attributes of an epilogue that are made anew of the text when it is read."""
 
 
 def _reduced(epilogue: Epilogue) -> tuple[Any, ...]:
-    """Return what a pickle holds: the text, the class if it is derived, and what that one added."""
+    """Return what a pickle holds: the text, the class, and what a derived class added."""
     kind, state = type(epilogue), epilogue.__getstate__()
     if kind.__getstate__ is object.__getstate__:  # a dict, or also one of slots
         attributes, slots = state if isinstance(state, tuple) else (state, None)

@@ -89,8 +89,9 @@ def expect(product: Product, missing: Sequence[Kernel], chip: Chip | None, arch:
     ValueError
         If ``TILEWISE_COMPILE_BESIDE`` is neither on nor off.
     """
+    is_wanted = is_on(VARIABLE, default=True)
     workers = min(ahead.WORKERS, ahead.cores() - 1)  # one core stays free
-    if chip is None or not workers or not is_on(VARIABLE, default=True):
+    if chip is None or not workers or not is_wanted:
         return False
     ahead.compile_beside(missing[1:], arch, workers, is_urgent=True)
     kind = _kind(product)

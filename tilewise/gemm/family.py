@@ -46,7 +46,7 @@ class Offer(NamedTuple):
     family: str
     seconds: float
     make: Callable[[], Plan]
-    choice: Mapping[str, Any] = {}
+    choice: Mapping[str, Any] = {}  # a read-only mapping could not be pickled
     words: str = ""
     margin: float = 1.0
     divides_k: bool = False

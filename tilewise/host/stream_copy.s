@@ -1,13 +1,15 @@
 # void stream_copy(void *to, const void *from, size_t bytes, size_t lines,
 #                  ptrdiff_t to_pitch, ptrdiff_t from_pitch)
 #
-# Copies lines, at least one, with non-temporal stores: System V's calling convention for x86-64,
-# and no instructions beyond SSE2, which every x86-64 has. streaming.py has its machine code:
+# Copies ``lines`` lines, at least one, with non-temporal stores. It follows the System V calling
+# convention for x86-64, and has no instruction beyond SSE2. CODE in streaming.py is this file,
+# assembled by
 #
 #     as stream_copy.s -o stream_copy.o
 #     objcopy -O binary --only-section=.text stream_copy.o stream_copy.bin
     .intel_syntax noprefix
     .text
+stream_copy:
     endbr64                         # it is called by its address (Intel CET)
 line:
     lea r10, [rdi + rdx]            # where the line ends in the destination

@@ -1,9 +1,10 @@
-"""Copy large arrays past the processor's caches.
+"""Copy large arrays with non-temporal stores.
 
-An ordinary store reads the cache line that it writes to, so that a copy moves three bytes through
-memory for each that it copies; where several cores copy, memory is what limits them. A non-temporal
-store does not read the line: two bytes. The C library's ``memcpy`` has such stores only for sizes
-near that of the shared cache, which are larger than the shares that threads copy here.
+An ordinary store first reads the cache line that it writes to, so that a copy moves three bytes
+through memory for each byte copied, and where several cores copy, memory is what limits them. A
+non-temporal store does not read the line: the copy moves two. The C library's ``memcpy`` takes such
+stores only for sizes near that of the shared cache, and the shares that threads copy here are
+smaller.
 
 Neither NumPy nor the C library lets a caller ask for them, so a function of 129 bytes of machine
 code does: ``stream_copy.s`` is its text. Where it can't run, on another processor or system, or
@@ -24,10 +25,11 @@ import numpy as np
 
 from tilewise.host.matrices import Array
 
-LEAST_LINE = 1 << 12
-"""The least bytes of a line: its ends are copied byte by byte."""
-LEAST = 1 << 16
-"""The least bytes of a call: what is smaller may stay in the cache that its reader uses."""
+MIN_LINE_BYTES = 1 << 12
+"""Shorter lines are left to NumPy, because the head and the tail of a line are copied byte by byte.
+"""
+MIN_CALL_BYTES = 1 << 16
+"""Fewer bytes are left to NumPy, because their reader may find them in its cache."""
 
 CODE = bytes.fromhex(
     "f30f1efa4c8d141740f6c73f74114c39d774598a06880748ffc648ffc7ebe94d89d34983e3c0eb2ef30f6f06f30f"
@@ -35,7 +37,7 @@ CODE = bytes.fromhex(
     "39d7740c8a06880748ffc648ffc7ebef4829d74c01c74829d64c01ce48ffc975870faef8c3"
 )
 
-_kept: list[mmap.mmap] = []  # the memory of functions, which may run as long as the process does
+_MFD_EXEC = 0x10  # of memfd_create(2): the file may be executed; Python has no name for it
 
 Function = Callable[[int, int, int, int, int, int], None]
 
@@ -46,8 +48,13 @@ def copy(to: Array, source: Array) -> None:
     Parameters
     ----------
     to, source : array
-        Arrays of numbers, of any dtypes and strides. If they have the same dtype and long lines,
-        the copy leaves no part of them in the caches.
+        Arrays of any dtypes and strides. If they have the same dtype and long lines, the copy is
+        written to memory past the caches; the source is read through them, as usual.
+
+    Raises
+    ------
+    ValueError
+        If ``to`` is read-only.
     """
     function = _function()
     if function is None or not _has_long_lines(to, source):
@@ -63,13 +70,15 @@ def copy(to: Array, source: Array) -> None:
 
 
 def _has_long_lines(to: Array, source: Array) -> bool:
-    """Return whether each call of the function copies enough, and lines of consecutive bytes."""
-    if to.dtype != source.dtype or to.shape != source.shape or not to.ndim or not to.size:
+    """Return whether both have consecutive elements in lines that are long enough."""
+    if to.dtype != source.dtype or to.dtype.hasobject or not to.flags.writeable:
+        return False
+    if to.shape != source.shape or not to.ndim or not to.size:
         return False
     lines, width = (1, *to.shape)[-2:]
     line = width * to.itemsize
     is_consecutive = all(x.strides[-1] == x.itemsize for x in (to, source))
-    return is_consecutive and line >= LEAST_LINE and line * lines >= LEAST
+    return is_consecutive and line >= MIN_LINE_BYTES and line * lines >= MIN_CALL_BYTES
 
 
 @cache
@@ -80,14 +89,14 @@ def _function() -> Function | None:
 
 
 def _executable(code: bytes) -> Function | None:
-    """Return the function of some machine code; None if no memory may be executed.
+    """Map machine code as executable, and return it as a function.
 
-    The memory is never writable and executable at once.
+    None if the system forbids that. The mapping is of a file in memory that nobody can write to any
+    more, and it lasts as long as the process: a thread may be running its code when Python ends.
     """
     try:
-        file = os.memfd_create("tilewise stream_copy")
+        file = _sealed(code)
         try:
-            os.write(file, code)
             memory = mmap.mmap(
                 file, len(code), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
             )
@@ -95,8 +104,26 @@ def _executable(code: bytes) -> Function | None:
             os.close(file)
     except (AttributeError, OSError):  # there is no such call, or it is forbidden
         return None
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # so that Python never unmaps it
     address = np.frombuffer(memory, np.uint8).ctypes.data
     sizes = ctypes.c_size_t, ctypes.c_size_t, ctypes.c_ssize_t, ctypes.c_ssize_t
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *sizes)(address)
-    _kept.append(memory)
-    return function
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *sizes)(address)
+
+
+def _sealed(content: bytes) -> int:
+    """Return the descriptor of a file in memory that has this content for good."""
+    import fcntl  # which Windows lacks
+
+    name, flags = "tilewise stream_copy", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        file = os.memfd_create(name, flags | _MFD_EXEC)
+    except OSError:  # Linux before 6.3 does not know the flag
+        file = os.memfd_create(name, flags)
+    try:
+        os.write(file, content)
+        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
+    except BaseException:
+        os.close(file)
+        raise
+    return file

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+from codecs import getincrementaldecoder
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ DTYPES = ("float16", "float32", "float64")  # a .npy file has no name for bfloat
 _NPY = b"\x93NUMPY"
 _KINDS = (
     (b"PK\x03\x04", "a zip archive, as numpy.savez and torch.save write it"),
-    (b"\x80", "a Python pickle, which is never read"),
+    *((b"\x80%c" % x, "a Python pickle, which is never read") for x in range(2, 6)),
     (b"\x89HDF", "an HDF5 file"),
 )
 
@@ -42,10 +44,10 @@ def what_instead(path: Path) -> str:
     for first, kind in _KINDS:
         if begin.startswith(first):
             return f"it is {kind}"
-    # A character may be cut in two at the end of what was read.
-    text = begin.decode("utf-8", "ignore")
-    if len(begin) - len(text.encode()) < 4 and all(x.isprintable() or x.isspace() for x in text):
-        return "it is text, which numpy.loadtxt reads"
+    with suppress(UnicodeDecodeError):
+        text = getincrementaldecoder("utf-8")().decode(begin)  # the last character may be cut
+        if all(x.isprintable() or x.isspace() for x in text):
+            return "it is text, which numpy.loadtxt reads"
     return f"it begins with the bytes {begin[:8].hex(' ')}, and a .npy file with {_NPY.hex(' ')}"
 
 

@@ -199,16 +199,16 @@ def named(target: str, **source: Any) -> Rung | Kernel:
     try:
         return rung(target)
     except ValueError as error:
-        # NAME may have colons, and so may a path on Windows.
-        for text in (target, target.rpartition(":")[0], target.partition(":")[0]):
-            if text and _exists(Path(text)):
-                check_is_file(Path(text))
-                raise ValueError(
-                    f"{text} is a file whose name ends in none of {', '.join(SUFFIXES)} and "
-                    f"{PTX_SUFFIX}; rename it to {Path(text).stem}{SUFFIXES[0]} if it is CUDA C++"
-                ) from None
-        own = "or a kernel of your own, as FILE.cu:NAME or FILE.ptx:NAME"
-        raise ValueError(f"{error}; {own}") from None
+        refused = f"{error}; or a kernel of your own, as FILE.cu:NAME or FILE.ptx:NAME"
+    # NAME may have colons, and so may a path on Windows.
+    for text in (target, target.rpartition(":")[0], target.partition(":")[0]):
+        if text and _exists(path := Path(text)):
+            check_is_file(path)
+            raise ValueError(
+                f"{path} is a file whose name ends in none of {', '.join(SUFFIXES)} and "
+                f"{PTX_SUFFIX}; rename it to {path.with_suffix(SUFFIXES[0])} if it is CUDA C++"
+            )
+    raise ValueError(refused)
 
 
 def _exists(path: Path) -> bool:

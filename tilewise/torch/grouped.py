@@ -142,7 +142,7 @@ def _with_epilogue(x: Tensor, w: Tensor, offsets: Tensor, asked: Asked, kind: An
                 raise ValueError(f"x is on {x.device} and {name} on {each.device}")
             if w.ndim == 3 and tuple(each.shape) in ((groups, 1, w.shape[-1]), (groups, 1, 1)):
                 rows = torch.arange(x.shape[0], device=x.device, dtype=offsets.dtype)
-                # An end that is less than the one before it counts as that one, as in the product.
+                # An offset smaller than the one before it counts as that one, as in the kernel.
                 ends = offsets.cummax(0).values
                 of_row = torch.searchsorted(ends, rows, right=True).clamp(max=groups - 1)
                 value = each[:, 0][of_row]

@@ -84,15 +84,15 @@ class Emulator:
         return f"<{self.description}>"
 
     def __copy__(self) -> Emulator:
-        """Return the device itself: arrays in its memory belong to no other."""
+        """Return the device itself: a copy would not own the arrays in its memory."""
         return self
 
     def __deepcopy__(self, _: Any) -> Emulator:
-        """Return the device itself: arrays in its memory belong to no other."""
+        """Return the device itself: a copy would not own the arrays in its memory."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return what :mod:`pickle` keeps: the architecture, whose emulator the reader gets."""
+        """Return what a pickle holds: the architecture, of which it becomes the shared emulator."""
         if self.progress is not None or self.on_first_finding is not None:
             raise TypeError(
                 f"{self!r} calls functions of this process during launches, so it can't be "

@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     product: Product
     problem: Problem
     seconds: float = 0.0
-    packings: Mapping[int, Packing] = {}
+    packings: Mapping[int, Packing] = {}  # a read-only mapping could not be pickled
     unpacking: Packing | None = None
 
 
