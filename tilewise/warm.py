@@ -106,8 +106,8 @@ def warm(
     sizes: Iterable[tuple[int, int, int] | Explanation] | None = None,
     *,
     groups: Iterable[int] | None = None,
-    dtypes: Sequence[str] = DTYPES,
-    layouts: Sequence[str] | None = None,
+    dtypes: Iterable[str] = DTYPES,
+    layouts: Iterable[str] | None = None,
     arch: str | None = None,
     workers: int | None = None,
     step: Callable[[int, int], object] = lambda done, total: None,
@@ -131,9 +131,9 @@ def warm(
         The numbers of groups of grouped products. Their kernels are compiled, and no others. m
         counts the rows of all groups. With ``sizes`` the kernels are those of the product and of
         the gradients of x and w, for int32 and int64 offsets.
-    dtypes : sequence of str
+    dtypes : iterable of str
         The dtypes of A and B, except for explanations, which have their own.
-    layouts : sequence of str, optional
+    layouts : iterable of str, optional
         The layouts of products given by ``sizes``: A's letter and B's, T for stored transposed. By
         default they are all of them, and with ``groups`` NN and NT, in which x is stored by rows.
     arch : str, optional
