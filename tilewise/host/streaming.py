@@ -91,11 +91,11 @@ def _function() -> Function | None:
 def _executable(code: bytes) -> Function | None:
     """Map machine code as executable, and return it as a function.
 
-    None if the system forbids that. The mapping is of a file in memory that nobody can write to any
-    more, and it lasts as long as the process: a thread may be running its code when Python ends.
+    None if the system forbids that. The mapping is of a file in memory that is open to be read
+    alone, and it lasts as long as the process: a thread may be running its code when Python ends.
     """
     try:
-        file = _sealed(code)
+        file = _read_only(code)
         try:
             memory = mmap.mmap(
                 file, len(code), flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_EXEC
@@ -110,20 +110,15 @@ def _executable(code: bytes) -> Function | None:
     return ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *sizes)(address)
 
 
-def _sealed(content: bytes) -> int:
-    """Return the descriptor of a file in memory that has this content for good."""
-    import fcntl  # which Windows lacks
-
-    name, flags = "tilewise stream_copy", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+def _read_only(content: bytes) -> int:
+    """Return the descriptor, for reading alone, of a file in memory that has this content."""
+    name = "tilewise stream_copy"
     try:
-        file = os.memfd_create(name, flags | _MFD_EXEC)
+        file = os.memfd_create(name, os.MFD_CLOEXEC | _MFD_EXEC)
     except OSError:  # Linux before 6.3 does not know the flag
-        file = os.memfd_create(name, flags)
+        file = os.memfd_create(name)
     try:
         os.write(file, content)
-        seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        fcntl.fcntl(file, fcntl.F_ADD_SEALS, seals)
-    except BaseException:
+        return os.open(f"/proc/self/fd/{file}", os.O_RDONLY)
+    finally:
         os.close(file)
-        raise
-    return file

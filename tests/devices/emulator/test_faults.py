@@ -49,7 +49,7 @@ def run(case: Case, emulator: Device, counts: bool = False) -> LaunchReport:
     )  # fmt: skip
 
 
-@pytest.mark.sampled(8)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_fault(case: Case, emulator: Device) -> None:
     """There may be more findings, but the first of its kind is at its line."""
@@ -60,7 +60,7 @@ def test_fault(case: Case, emulator: Device) -> None:
     assert found[0].line == case.line, str(found[0])
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("case", RIGHT, ids=lambda case: case.name)
 def test_right_kernel(case: Case, emulator: Device) -> None:
     assert [str(finding) for finding in run(case, emulator).findings] == []

@@ -119,7 +119,6 @@ def test_blocks_that_copy_in_bulk(name: str, n: int) -> None:
     )  # fmt: skip
 
 
-@thorough
 def test_persistent_blocks_are_of_few_kinds() -> None:
     """62 clusters take two tiles, and 4 take one."""
     emulator = Emulator("sm_90a")
