@@ -4,9 +4,10 @@
     python benchmarks/choose_kernels.py RECORD [RECORD ...] --layouts NT --add 12 [--write]
     python benchmarks/choose_kernels.py RECORD [RECORD ...] --layouts NN NT --widen 80 [--write]
 
-The records are those of ``benchmarks/choices.py``. A tiling that was timed on few products can't be
-judged, and is left out. For each layout, tilings (with A and B swapped or not, which takes another
-kernel) are taken one by one, each time the one that lowers the loss most.
+The records are those of ``benchmarks/choices.py``, as ``benchmarks/results/hopper_h200.json``. A
+tiling that was timed on few products can't be judged, and is left out. For each layout, tilings
+(with A and B swapped or not, which takes another kernel) are taken one by one, each time the one
+that lowers the loss most.
 
 The loss of the records' products is the time of the tiling that the model chooses, not of the best
 one: so a tiling that the model would choose for products on which it is slow raises the loss. The

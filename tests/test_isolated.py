@@ -407,5 +407,5 @@ def test_ctrl_c_does_not_end_the_process_that_launches() -> None:
         starting.wait_for_start(process)
         process.send_signal(signal.SIGINT)
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(0.3)
+            process.wait(1)
         process.kill()
